@@ -1,0 +1,91 @@
+"""Stored features: rows with their labels, in a buffer that doubles when it is full."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Memory(nn.Module):
+    """Features and labels in the order they came.
+
+    Rows are kept as they arrive, float16 ones in float16; rows of another type widen the memory.
+    ``state_dict`` holds the filled part only, and loads into a memory of any size.
+
+    Args:
+        in_features: the size h of a feature vector.
+
+    >>> memory = Memory(2)
+    >>> memory.append(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([7, 8]))
+    >>> memory.keep(torch.tensor([1]))
+    >>> memory.z, memory.y
+    (tensor([[2., 3.]]), tensor([8]))
+    """
+
+    _z: Tensor  # (capacity, h)
+    _y: Tensor  # (capacity,) int64
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.register_buffer("_z", torch.empty(0, in_features), persistent=False)
+        self.register_buffer("_y", torch.empty(0, dtype=torch.int64), persistent=False)
+        self._count = 0
+        self._rewrites = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def z(self) -> Tensor:
+        """The stored features (n, h): a view, not a copy."""
+        return self._z[: self._count]
+
+    @property
+    def y(self) -> Tensor:
+        """Their labels (n,): a view, not a copy."""
+        return self._y[: self._count]
+
+    @property
+    def rewrites(self) -> int:
+        """How often rows were dropped or replaced; between two of these, rows are only added."""
+        return self._rewrites
+
+    def append(self, z: Tensor, y: Tensor) -> None:
+        """Store copies of features ``z`` (n, h) with labels ``y`` (n,)."""
+        count = self._count + z.shape[0]
+        dtype = torch.promote_types(self._z.dtype, z.dtype) if self._count else z.dtype
+        if count > self._z.shape[0] or dtype != self._z.dtype:
+            capacity = max(count, 2 * self._z.shape[0])
+            self._replace(self.z, self.y, capacity, dtype)
+        self._z[self._count : count] = z
+        self._y[self._count : count] = y
+        self._count = count
+
+    def keep(self, indices: Tensor) -> None:
+        """Keep the rows ``indices``, in that order, and drop the others."""
+        self._replace(self.z[indices], self.y[indices], indices.numel(), self._z.dtype)
+        self._rewrites += 1
+
+    def _replace(self, z: Tensor, y: Tensor, capacity: int, dtype: torch.dtype) -> None:
+        new_z = torch.empty(capacity, z.shape[1], dtype=dtype, device=self._z.device)
+        new_y = torch.empty(capacity, dtype=torch.int64, device=self._y.device)
+        new_z[: z.shape[0]], new_y[: y.shape[0]] = z, y
+        self._z, self._y, self._count = new_z, new_y, z.shape[0]
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        destination[prefix + "z"], destination[prefix + "y"] = self.z, self.y
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take over the rows that arrive, however many they are."""
+        _, _, missing_keys, _, error_msgs = args
+        z, y = state_dict.get(prefix + "z"), state_dict.get(prefix + "y")
+        if z is None or y is None:
+            missing_keys += [prefix + name for name, t in (("z", z), ("y", y)) if t is None]
+        elif z.dim() != 2 or z.shape[1] != self._z.shape[1] or y.shape != z.shape[:1]:
+            expected = f"{prefix}z of shape (n, {self._z.shape[1]}) and {prefix}y of shape (n,)"
+            error_msgs.append(f"expected {expected}, got {tuple(z.shape)} and {tuple(y.shape)}")
+        else:
+            self._replace(z, y, z.shape[0], z.dtype)
+            self._rewrites += 1
