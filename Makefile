@@ -1,0 +1,46 @@
+# Two commands on a fresh machine: `make study` runs the main job, `make test` checks everything.
+
+PYTHON ?= python3
+BIN = .venv/bin
+INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+
+# What `make study` runs.
+STUDY = $(BIN)/lastlayer compare-iid
+
+.PHONY: study test clean
+
+study: .venv/.study
+	$(STUDY)
+
+test: .venv/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+clean:
+	rm -rf .venv build dist src/*.egg-info
+
+# Stamps: made again whenever what is to be installed has changed. The build uses the pinned
+# setuptools of .venv, so that the package itself is built from pinned versions too.
+.venv/.study: .venv/.made pyproject.toml constraints.txt
+	@echo "installing lastlayer into .venv (PyTorch is large: minutes the first time)"
+	@$(INSTALL) setuptools
+	@$(INSTALL) --no-build-isolation -e .
+	@touch $@
+
+.venv/.dev: .venv/.made pyproject.toml constraints.txt
+	@echo "installing lastlayer and its checks into .venv (PyTorch is large: minutes the first time)"
+	@$(INSTALL) setuptools
+	@$(INSTALL) --no-build-isolation -e '.[dev]'
+	@touch .venv/.study $@
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "lastlayer needs Python 3.11 or later; '$(PYTHON)' is:" \
+	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv .venv || { \
+	  echo "'$(PYTHON)' cannot make a virtual environment: its venv module is missing" \
+	    "(on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
+	@touch $@

@@ -1,0 +1,85 @@
+"""The wheel holds all that the package needs: it works where there is no clone."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command that sees nothing of the clone, and give what it wrote."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build from a bare copy: a build folder left in the clone could hide what is missing."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    leave_out = shutil.ignore_patterns("*.egg-info", "__pycache__")
+    shutil.copytree(ROOT / "src", source / "src", ignore=leave_out)
+    pip_wheel = ("-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index")
+    run(sys.executable, *pip_wheel, ".", "-w", "dist", cwd=source)
+    (built,) = (source / "dist").glob("lastlayer-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an environment with the wheel in it, which borrows the dependencies installed here.
+
+    The borrowing comes last and by path, so that pip finds the environment empty and an editable
+    lastlayer among the dependencies stays out of sight.
+    """
+    home = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", "venv", cwd=home)
+    python = home / "venv" / "bin" / "python"
+    pip_install = ("-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index")
+    run(sys.executable, *pip_install, wheel, cwd=home)
+    (site,) = (home / "venv").glob("lib/*/site-packages")
+    paths = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+    (site / "borrowed.pth").write_text("\n".join(paths) + "\n")
+    return python
+
+
+def test_nothing_is_left_out_of_the_wheel(wheel: Path) -> None:
+    package = ROOT / "src" / "lastlayer"
+    ours = {
+        f"lastlayer/{path.relative_to(package).as_posix()}"
+        for path in package.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and not path.name.startswith(".")
+    }
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("lastlayer/")}
+    assert packed == ours
+
+
+def test_the_installed_package_is_not_the_clone(environment: Path) -> None:
+    where = run(
+        environment, "-c", "import lastlayer; print(lastlayer.__file__)", cwd=environment.parent
+    )
+    assert Path(where.strip()).is_relative_to(environment.parents[1])
+
+
+def test_the_command_lists_what_there_is(environment: Path) -> None:
+    listed = run(environment.with_name("lastlayer"), "list", cwd=environment.parent)
+    for name in ("slda", "cifar100_lifelong", "cifar10"):
+        assert name in listed
+
+
+def test_bundled_features_load(environment: Path) -> None:
+    code = "import lastlayer as ll; print(ll.load_features('cifar10').train.y.shape[0])"
+    assert int(run(environment, "-c", code, cwd=environment.parent)) > 0
