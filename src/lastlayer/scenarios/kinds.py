@@ -1,0 +1,140 @@
+"""The kinds of drift: each says which values of a label column make up a task."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import DataError, OptionError
+from lastlayer.scenarios.scenario import (
+    Data,
+    Scenario,
+    column,
+    count_classes,
+    count_values,
+    lay_out,
+)
+
+
+def incremental(
+    data: Data, tasks: int | Sequence[int] = 5, label: str | None = None, order: int = 0
+) -> Scenario:
+    """Bring new classes with every task, ascending.
+
+    Args:
+        data: The training and test split.
+        tasks: Into how many tasks of equally many classes, or the number of classes of each.
+        label: The column that is learned; the primary one if not named.
+        order: The seed of the order of tasks; 0 leaves them ascending.
+
+    >>> from lastlayer import load_features
+    >>> data = load_features("cifar10")
+    >>> [len(rows) for rows in incremental(data, tasks=[6, 4]).tasks]
+    [30000, 20000]
+    """
+    label = label or data.train.label
+    per_task = _classes_per_task(tasks, count_classes(data, label))
+    task_of = torch.arange(len(per_task)).repeat_interleave(torch.tensor(per_task))
+    return lay_out("incremental", data, label=label, by=label, task_of=task_of, order=order)
+
+
+def lifelong(data: Data, by: str = "session", label: str | None = None, order: int = 0) -> Scenario:
+    """Bring all classes with every task, each time in another guise: one value of ``by`` per task.
+
+    >>> import torch
+    >>> from lastlayer import Features
+    >>> z, y = torch.randn(8, 2), torch.arange(8) % 2
+    >>> data = Features.from_arrays(z, y, test=(z, y), session=torch.arange(8) // 4)
+    >>> [rows.tolist() for rows in lifelong(data, by="session").tasks]
+    [[0, 1, 2, 3], [4, 5, 6, 7]]
+    """
+    scenario = _one_value_per_task("lifelong", data, by, label, order)
+    return _with_all_classes(scenario, data, by)
+
+
+def mixed(data: Data, by: str, label: str | None = None, order: int = 0) -> Scenario:
+    """Bring one value of column ``by`` per task, labelled by another column.
+
+    >>> from lastlayer import load_features
+    >>> data = load_features("cifar100")
+    >>> scenario = mixed(data, by="fine", label="coarse")
+    >>> scenario.n_tasks, scenario.n_classes
+    (100, 20)
+    """
+    return _one_value_per_task("mixed", data, by, label, order)
+
+
+def nested(data: Data, by: str, label: str | None = None, order: int = 0) -> Scenario:
+    """Bring all classes with every task: task i holds the i-th class of ``by`` in each of them.
+
+    >>> from lastlayer import load_features
+    >>> data = load_features("cifar100")
+    >>> scenario = nested(data, by="fine", label="coarse")
+    >>> scenario.n_tasks, data.train.labels["fine"][scenario.tasks[0]].unique()[:5]
+    (5, tensor([0, 1, 2, 3, 4]))
+    """
+    label = _other_column(data, by, label)
+    task_of = _rank_within(data, by, label)
+    scenario = lay_out("nested", data, label=label, by=by, task_of=task_of, order=order)
+    return _with_all_classes(scenario, data, by)
+
+
+def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
+    if isinstance(tasks, int):
+        if tasks < 1 or n_classes % tasks:
+            raise OptionError(
+                f"expected a number of tasks that divides the {n_classes} classes, got {tasks}; "
+                "or give the number of classes of each task"
+            )
+        return [n_classes // tasks] * tasks
+    if min(tasks, default=0) < 1 or sum(tasks) != n_classes:
+        raise OptionError(
+            f"expected numbers of classes from 1 that add up to {n_classes}, got {list(tasks)}"
+        )
+    return list(tasks)
+
+
+def _other_column(data: Data, by: str, label: str | None) -> str:
+    label = label or data.train.label
+    if by == label:
+        raise OptionError(
+            f"expected tasks by another column than the label '{label}'; "
+            "where each task brings new classes, use incremental"
+        )
+    return label
+
+
+def _one_value_per_task(name: str, data: Data, by: str, label: str | None, order: int) -> Scenario:
+    label = _other_column(data, by, label)
+    values = column(data.train, by).unique()
+    task_of = torch.full((count_values(data, by),), -1)
+    task_of[values] = torch.arange(len(values))
+    return lay_out(name, data, label=label, by=by, task_of=task_of, order=order)
+
+
+def _rank_within(data: Data, by: str, label: str) -> Tensor:
+    """Rank each class of ``by`` among those within the same class of ``label``; −1: not trained."""
+    n = count_values(data, by)
+    pairs = (column(data.train, label) * n + column(data.train, by)).unique()
+    outer, inner = pairs // n, pairs % n
+    if len(inner.unique()) < len(inner):
+        raise DataError(f"expected each class of '{by}' within one class of '{label}'")
+    sizes = outer.bincount()
+    first = sizes.cumsum(0) - sizes
+    rank = torch.full((n,), -1)
+    rank[inner] = torch.arange(len(inner)) - first[outer]
+    return rank
+
+
+def _with_all_classes(scenario: Scenario, data: Data, by: str) -> Scenario:
+    """Refuse tasks that lack a class: then classes drift too, and the kind is another."""
+    labels = column(data.train, scenario.label)
+    n_classes = len(labels.unique())
+    for number, rows in zip(scenario.order, scenario.tasks, strict=True):
+        found = len(labels[rows].unique())
+        if found < n_classes:
+            raise DataError(
+                f"expected all {n_classes} classes of '{scenario.label}' in every task by '{by}', "
+                f"but task {number} has {found}; mixed takes such data"
+            )
+    return scenario

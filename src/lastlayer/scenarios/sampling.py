@@ -1,0 +1,58 @@
+"""One task without drift: all training rows, or a few drawn at random."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.errors import OptionError
+from lastlayer.scenarios.orders import check_seed
+from lastlayer.scenarios.scenario import Data, Scenario, column, count_classes
+
+
+def iid(data: Data, label: str | None = None) -> Scenario:
+    """Bring everything at once.
+
+    >>> from lastlayer import load_features
+    >>> [len(rows) for rows in iid(load_features("cifar10")).tasks]
+    [50000]
+    """
+    label = label or data.train.label
+    return _one_task("iid", data, label, torch.arange(len(column(data.train, label))))
+
+
+def subset(
+    data: Data, size: int, seed: int = 0, replace: bool = True, label: str | None = None
+) -> Scenario:
+    """Bring ``size`` training rows at once, as drawn; the test set stays whole.
+
+    Args:
+        data: The training and test split.
+        size: How many rows.
+        seed: Decides which; with replacement they are the paper's, to the index.
+        replace: Whether a row may come more than once, as in the paper.
+        label: The column that is learned; the primary one if not named.
+
+    >>> from lastlayer import load_features
+    >>> subset(load_features("cifar10"), size=5, seed=1).tasks
+    (tensor([33003, 12172,  5192, 32511, 43723]),)
+    """
+    label = label or data.train.label
+    n = len(column(data.train, label))
+    if size < 1 or (not replace and size > n):
+        most = "" if replace else f" to {n}, all that there are"
+        raise OptionError(f"expected a subset size from 1{most}, got {size}")
+    random = np.random.RandomState(check_seed("a seed", seed))
+    # int64 by name: numpy's own default, and with it the numbers drawn, depend on the platform
+    drawn = random.randint(0, n, size, dtype=np.int64) if replace else random.permutation(n)[:size]
+    return _one_task("subset", data, label, torch.from_numpy(drawn).long())
+
+
+def _one_task(name: str, data: Data, label: str, rows: Tensor) -> Scenario:
+    return Scenario(
+        name=name,
+        label=label,
+        n_classes=count_classes(data, label),
+        tasks=(rows,),
+        test_tasks=(torch.arange(len(column(data.test, label))),),
+        order=(0,),
+    )

@@ -1,0 +1,111 @@
+"""A scenario: which rows of the data come in which task, and which labels they carry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import DataError, LabelError
+from lastlayer.names import look_up
+from lastlayer.scenarios.orders import task_order
+
+
+class Split(Protocol):
+    """What a scenario needs of a split: named columns of labels, one of them the primary one."""
+
+    @property
+    def labels(self) -> Mapping[str, Tensor]: ...  # noqa: D102
+
+    @property
+    def label(self) -> str: ...  # noqa: D102
+
+
+class Data(Protocol):
+    """What a scenario needs of the data: a training and a test split."""
+
+    @property
+    def train(self) -> Split: ...  # noqa: D102
+
+    @property
+    def test(self) -> Split: ...  # noqa: D102
+
+
+@dataclass(frozen=True, eq=False)
+class Scenario:
+    """Row indices per task; the data themselves are neither copied nor held.
+
+    >>> from lastlayer import load_features, make_scenario
+    >>> data = load_features("cifar10")
+    >>> scenario = make_scenario("cifar10", data, order=1)
+    >>> scenario.n_tasks, scenario.n_classes, scenario.order
+    (5, 10, (2, 1, 4, 0, 3))
+    >>> data.train.labels[scenario.label][scenario.tasks[0]].unique()
+    tensor([4, 5])
+    """
+
+    name: str
+    label: str  # the column that is learned
+    n_classes: int
+    tasks: tuple[Tensor, ...]  # training rows of each task, in the order in which they come
+    test_tasks: tuple[Tensor, ...] | None  # test rows of each task; None: they belong to no task
+    order: tuple[int, ...]  # the number that each task has in order 0
+
+    def __post_init__(self) -> None:
+        """Refuse a task without rows."""
+        for number, rows in zip(self.order, self.tasks, strict=True):
+            if not len(rows):
+                raise DataError(f"expected training rows in every task, but task {number} has none")
+
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks there are."""
+        return len(self.tasks)
+
+
+def column(split: Split, name: str) -> Tensor:
+    """Give a label column, checked."""
+    labels = look_up(name, split.labels, "label column")
+    if labels.dtype != torch.int64 or not len(labels) or labels.min() < 0:
+        raise LabelError(f"expected whole numbers from 0 upwards (int64) in label column '{name}'")
+    return labels
+
+
+def count_values(data: Data, name: str) -> int:
+    """Count the values 0…N−1 that a label column can have; test data need not have the column."""
+    splits = [data.train, data.test] if name in data.test.labels else [data.train]
+    return 1 + max(int(column(split, name).max()) for split in splits)
+
+
+def count_classes(data: Data, label: str) -> int:
+    """Count the classes of the column that is learned, which both splits must have."""
+    column(data.test, label)
+    return count_values(data, label)
+
+
+def lay_out(name: str, data: Data, *, label: str, by: str, task_of: Tensor, order: int) -> Scenario:
+    """Make the scenario in which ``task_of[v]`` is the task of all rows with value v in ``by``.
+
+    Values of task −1 belong to no task. Where some task has no test rows, no test row is said to
+    belong to one: the whole test set is the only measure then.
+    """
+    permutation = task_order(int(task_of.max()) + 1, order)
+    train, test = (_rows_per_task(split, by, task_of) for split in (data.train, data.test))
+    return Scenario(
+        name=name,
+        label=label,
+        n_classes=count_classes(data, label),
+        tasks=tuple(train[task] for task in permutation),
+        test_tasks=tuple(test[task] for task in permutation) if all(map(len, test)) else None,
+        order=permutation,
+    )
+
+
+def _rows_per_task(split: Split, by: str, task_of: Tensor) -> tuple[Tensor, ...]:
+    """Group the rows that have a task by it, ascending; a split may lack the column."""
+    values = column(split, by) if by in split.labels else torch.arange(0)
+    groups = task_of[values] + 1
+    sizes = groups.bincount(minlength=int(task_of.max()) + 2)
+    _, *rows = groups.argsort(stable=True).split(sizes.tolist())
+    return tuple(rows)

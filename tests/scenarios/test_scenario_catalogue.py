@@ -1,0 +1,91 @@
+"""Every named scenario is the one that the paper describes, and says what data it needs."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from toy_labels import ToyData, cifar100_like, core50_like, toy
+
+from lastlayer.errors import DataError, UnknownNameError
+from lastlayer.scenarios import SCENARIOS, make_scenario
+
+DATA: dict[str, Callable[[], ToyData]] = {
+    "cifar10": lambda: toy({"y": [row % 10 for row in range(30)]}),
+    "cifar100": cifar100_like,
+    "core50": core50_like,
+    "cub200": lambda: toy({"bird": range(200)}),
+}
+
+# scenario: tasks, classes, classes in each task
+PAPER = {
+    "cifar10": (5, 10, 2),
+    "core50": (10, 50, 5),
+    "cub200": (10, 200, 20),
+    "core10_lifelong": (8, 10, 10),
+    "cifar100_lifelong": (5, 20, 20),
+    "core10_mix": (50, 10, 1),
+    "cifar100_mix": (100, 20, 1),
+    "cifar100": (10, 100, 10),
+}
+
+
+@pytest.fixture(params=SCENARIOS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_tasks_and_classes_are_those_described(name: str) -> None:
+    data = DATA[SCENARIOS[name].features]()
+    scenario = make_scenario(name, data)
+    n_tasks, n_classes, per_task = PAPER[name]
+    labels = data.train.labels[scenario.label]
+    assert (scenario.name, scenario.n_tasks, scenario.n_classes) == (name, n_tasks, n_classes)
+    assert {len(labels[rows].unique()) for rows in scenario.tasks} == {per_task}
+
+
+@pytest.mark.parametrize("order", [0, 3])
+def test_tasks_partition_the_training_rows(name: str, order: int) -> None:
+    data = DATA[SCENARIOS[name].features]()
+    scenario = make_scenario(name, data, order=order)
+    rows = torch.cat(scenario.tasks).sort().values
+    assert torch.equal(rows, torch.arange(len(data.train.labels[data.train.label])))
+    assert all((task.diff() > 0).all() for task in scenario.tasks)
+    assert sorted(scenario.order) == list(range(scenario.n_tasks))
+
+
+def test_only_test_sessions_belong_to_no_task(name: str) -> None:
+    data = DATA[SCENARIOS[name].features]()
+    scenario = make_scenario(name, data)
+    if name == "core10_lifelong":
+        assert scenario.test_tasks is None
+        return
+    assert scenario.test_tasks is not None
+    for task, test_task in zip(scenario.tasks, scenario.test_tasks, strict=True):
+        labels, test_labels = data.train.labels, data.test.labels
+        assert torch.equal(
+            labels[scenario.label][task].unique(), test_labels[scenario.label][test_task].unique()
+        )
+
+
+def test_other_data_are_refused_and_the_right_ones_named(name: str) -> None:
+    entry = SCENARIOS[name]
+    with pytest.raises(DataError, match=entry.features) as caught:
+        make_scenario(name, toy({"y": range(7)}))
+    how = "load_features" if entry.bundled else f"lastlayer extract {entry.features} --root DIR"
+    assert how in str(caught.value)
+
+
+def test_the_columns_that_are_missing_are_named() -> None:
+    with pytest.raises(DataError, match=r"needs the label columns session, category, but .* fine"):
+        make_scenario("core10_lifelong", cifar100_like())
+
+
+def test_data_with_other_sessions_are_refused() -> None:
+    data = core50_like()
+    with pytest.raises(DataError, match="has 8 tasks, but the data give 3"):
+        make_scenario("core10_lifelong", ToyData(data.test, data.train))
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'core10_mix'"):
+        make_scenario("core10mix", cifar100_like())
