@@ -17,7 +17,7 @@ DATA: dict[str, Callable[[], ToyData]] = {
 }
 
 # scenario: tasks, classes, classes in each task
-PAPER = {
+EXPECTED = {
     "cifar10": (5, 10, 2),
     "core50": (10, 50, 5),
     "cub200": (10, 200, 20),
@@ -37,7 +37,7 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_tasks_and_classes_are_those_described(name: str) -> None:
     data = DATA[SCENARIOS[name].features]()
     scenario = make_scenario(name, data)
-    n_tasks, n_classes, per_task = PAPER[name]
+    n_tasks, n_classes, per_task = EXPECTED[name]
     labels = data.train.labels[scenario.label]
     assert (scenario.name, scenario.n_tasks, scenario.n_classes) == (name, n_tasks, n_classes)
     assert {len(labels[rows].unique()) for rows in scenario.tasks} == {per_task}
