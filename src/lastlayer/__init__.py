@@ -1,0 +1,42 @@
+"""Output layers for frozen networks whose data keeps changing."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastlayer import scenarios as scenarios
+    from lastlayer.features import Features as Features
+    from lastlayer.features import FeatureSet as FeatureSet
+    from lastlayer.features import load_features as load_features
+    from lastlayer.heads import load_head as load_head
+    from lastlayer.heads import make_head as make_head
+    from lastlayer.scenarios import make_scenario as make_scenario
+
+_HOME = {
+    "Features": "lastlayer.features",
+    "FeatureSet": "lastlayer.features",
+    "load_features": "lastlayer.features",
+    "make_scenario": "lastlayer.scenarios",
+    "make_head": "lastlayer.heads",
+    "load_head": "lastlayer.heads",
+}
+_PACKAGES = ("errors", "features", "heads", "scenarios")
+
+__version__ = "0.1.0"
+__all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on its first use (PEP 562), so that importing is quick."""
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name in _PACKAGES:
+        value = import_module(f"lastlayer.{name}")
+    else:
+        raise AttributeError(f"module 'lastlayer' has no attribute '{name}'")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

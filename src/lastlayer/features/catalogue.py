@@ -1,0 +1,55 @@
+"""Load features by name, or from a file."""
+
+import os
+from pathlib import Path
+
+from lastlayer.errors import UnknownNameError
+from lastlayer.features.data import Features
+from lastlayer.names import look_up
+
+BUNDLED = {
+    "cifar10/resnet20-cifar100": "cifar10.resnet20-cifar100.safetensors",
+    "cifar100/resnet20-cifar100": "cifar100.resnet20-cifar100.safetensors",
+}
+SHORT = {
+    "cifar10": "cifar10/resnet20-cifar100",
+    "cifar100": "cifar100/resnet20-cifar100",
+}
+
+
+def load_features(name: str | os.PathLike[str], label: str | None = None) -> Features:
+    """Load a bundled feature set by its name, or a file that ``save`` or the commands wrote.
+
+    Args:
+        name: ``cifar10``, ``cifar100``, a full name such as ``cifar10/resnet20-cifar100``, or the
+            path of a file.
+        label: The label column to learn, if not the file's primary one.
+
+    >>> load_features("cifar100", label="coarse").n_classes
+    20
+    >>> load_features("cifar11")
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.UnknownNameError: unknown feature set 'cifar11'; did you mean 'cifar10'? \
+there are: cifar10, cifar100, cifar10/resnet20-cifar100, cifar100/resnet20-cifar100; \
+or give the path of a file that 'lastlayer import' or 'lastlayer extract' made
+    """
+    data = Features.read(_path(name))
+    return data if label is None else data.with_label(label)
+
+
+def _path(name: str | os.PathLike[str]) -> Path:
+    known = {short: BUNDLED[full] for short, full in SHORT.items()} | BUNDLED
+    if name not in known and (isinstance(name, os.PathLike) or _is_file_name(name)):
+        return Path(name)
+    try:
+        return Path(__file__).parent / "bundled" / look_up(str(name), known, "feature set")
+    except UnknownNameError as error:
+        raise UnknownNameError(
+            f"{error}; or give the path of a file that 'lastlayer import' or 'lastlayer extract' "
+            "made"
+        ) from None
+
+
+def _is_file_name(name: str) -> bool:
+    return name.endswith(".safetensors") or Path(name).is_file()

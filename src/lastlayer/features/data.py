@@ -1,0 +1,162 @@
+"""The features of a data set: its two splits, what the labels mean, and where they come from."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+from torch import Tensor
+
+from lastlayer import files
+from lastlayer.errors import FileFormatError, LabelError, OptionError, ShapeError
+from lastlayer.features.arrays import join, part
+from lastlayer.features.feature_set import FeatureSet
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where features come from, in words; what is not known is empty."""
+
+    dataset: str = ""
+    backbone: str = ""
+    normalisation: str = ""
+    made: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Features:
+    """The frozen features of a data set.
+
+    >>> from lastlayer import load_features
+    >>> data = load_features("cifar100")
+    >>> data
+    Features(50000 train, 10000 test, 64 features, labels: fine (100), coarse (20))
+    >>> data.label, data.n_classes, data.names["coarse"][:2], data.origin.backbone
+    ('fine', 100, ('aquatic_mammals', 'fish'), 'resnet20-cifar100')
+    """
+
+    train: FeatureSet
+    test: FeatureSet
+    names: Mapping[str, tuple[str, ...]]  # per label column, the name of each class
+    origin: Origin = field(default_factory=Origin)
+    fingerprint: str = ""  # a digest of the content, taken when it is not given
+
+    def __post_init__(self) -> None:
+        """Check that the two splits and the names fit together."""
+        if self.train.in_features != self.test.in_features:
+            raise ShapeError(
+                f"expected test features of size {self.train.in_features} as in train, "
+                f"got {self.test.in_features}"
+            )
+        if self.train.label != self.test.label:
+            raise LabelError(f"expected test labels '{self.train.label}', got '{self.test.label}'")
+        for column in self.train.labels:
+            self._check_names(column)
+        if not self.fingerprint:
+            object.__setattr__(self, "fingerprint", files.fingerprint(self._tensors()))
+
+    @classmethod
+    def from_arrays(
+        cls, z: Any, y: Any, *, test: float | tuple[Any, ...] = 0.2, seed: int = 0, **columns: Any
+    ) -> Self:
+        """Take features (n, h) and labels (n,) of any type from numpy, torch or lists.
+
+        Args:
+            z: Training features; float16 is kept, all else becomes float32.
+            y: Their labels, the primary column; numbers or text.
+            test: The test set ``(z, y)`` or ``(z, y, {column: values})``, or the part of each
+                class to draw for it.
+            seed: Decides that draw.
+            **columns: Further label columns, such as ``session=…``.
+
+        >>> data = Features.from_arrays([[0.0], [1.0], [2.0]], ["cat", "dog", "cat"],
+        ...                             test=([[0.5]], ["dog"]), session=[1, 1, 2])
+        >>> data
+        Features(3 train, 1 test, 1 features, labels: y (2), session (2))
+        >>> data.train.y.tolist(), data.names["y"]
+        ([0, 1, 0], ('cat', 'dog'))
+        """
+        columns = {"y": y, **columns}
+        if not isinstance(test, tuple):
+            return cls(*part(z, columns, test, seed))
+        if len(test) not in (2, 3):
+            raise OptionError(f"expected test=(z, y) or (z, y, columns), got {len(test)} parts")
+        further = test[2] if len(test) == 3 else {}
+        return cls(*join(z, columns, test[0], {"y": test[1], **further}))
+
+    @property
+    def label(self) -> str:
+        """The name of the primary label column."""
+        return self.train.label
+
+    @property
+    def n_classes(self) -> int:
+        """The number of classes of the primary label."""
+        return len(self.names[self.label])
+
+    @property
+    def in_features(self) -> int:
+        """The number of features of a sample."""
+        return self.train.in_features
+
+    def with_label(self, label: str) -> Self:
+        """Give the same features with another primary label column."""
+        return replace(
+            self,
+            train=replace(self.train, label=label, check=False),
+            test=replace(self.test, label=label, check=False),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file that ``load_features`` reads: whole, or not at all."""
+        metadata = {
+            "label": self.label,
+            "names": {column: list(names) for column, names in self.names.items()},
+            "origin": asdict(self.origin),
+            "fingerprint": self.fingerprint,
+        }
+        files.write_tensors(path, "features", self._tensors(), metadata)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file that ``save`` wrote, mapped from disk and not copied."""
+        tensors, metadata = files.read_tensors(path, "features")
+        try:
+            names = {column: tuple(names) for column, names in metadata["names"].items()}
+            train, test = (
+                _split(tensors, split, names, metadata["label"]) for split in ("train", "test")
+            )
+            origin, fingerprint = Origin(**metadata["origin"]), metadata["fingerprint"]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FileFormatError(f"{path} lacks a part of a features file: {error}") from error
+        return cls(train, test, names, origin, fingerprint)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        tensors = {}
+        for name, split in (("train", self.train), ("test", self.test)):
+            tensors[f"{name}.z"] = split.z
+            tensors |= {f"{name}.{column}": codes for column, codes in split.labels.items()}
+        return tensors
+
+    def _check_names(self, column: str) -> None:
+        known = len(self.names.get(column, ()))
+        for split in (self.train, self.test):
+            if column in split.labels and (top := int(split.labels[column].max())) >= known:
+                raise LabelError(
+                    f"expected a name for class {top} of '{column}', got {known} names"
+                )
+
+    def __repr__(self) -> str:
+        columns = (f"{column} ({len(names)})" for column, names in self.names.items())
+        return (
+            f"Features({len(self.train)} train, {len(self.test)} test, "
+            f"{self.in_features} features, labels: {', '.join(columns)})"
+        )
+
+
+def _split(
+    tensors: Mapping[str, Tensor], split: str, names: Mapping[str, Any], label: str
+) -> FeatureSet:
+    """Take one split; its values were checked before they were written, and the checksum holds."""
+    labels = {c: tensors[f"{split}.{c}"] for c in names if f"{split}.{c}" in tensors}
+    return FeatureSet(tensors[f"{split}.z"], labels, label, check=False)

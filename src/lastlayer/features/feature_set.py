@@ -1,0 +1,99 @@
+"""Frozen features of one split, with their labels, checked at the door."""
+
+from collections.abc import Mapping
+from dataclasses import InitVar, dataclass
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import DataError, LabelError, ShapeError, UnknownNameError
+from lastlayer.names import look_up
+
+_CHUNK = 1 << 22  # numbers looked at in one go: 16 MB of float32
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FeatureSet:
+    """Frozen features of one split.
+
+    Args:
+        z: The features; any slice of them may still lie on disk.
+        labels: One or more named columns of labels.
+        label: The primary column, which ``y`` gives; the first one if not named.
+        check: Whether to look at every value, or to trust that it was done before.
+
+    >>> from lastlayer import load_features
+    >>> train = load_features("cifar100").train
+    >>> train
+    FeatureSet(50000 × 64 float16, labels: fine, coarse)
+    >>> len(train), train.in_features, train.y[:5].tolist()
+    (50000, 64, [19, 29, 0, 11, 1])
+    """
+
+    z: Tensor  # (n, h) float16 or float32 as stored; widened per batch
+    labels: Mapping[str, Tensor]  # each (n,) int64, classes 0…N−1: fine, coarse, session …
+    label: str = ""
+    check: InitVar[bool] = True
+
+    def __post_init__(self, check: bool) -> None:
+        """Check shapes and types always, the values themselves unless told not to."""
+        _check_features(self.z)
+        if not self.labels:
+            raise LabelError("expected at least one column of labels, got none")
+        object.__setattr__(self, "label", self.label or next(iter(self.labels)))
+        look_up(self.label, self.labels, "label column")
+        for name, column in self.labels.items():
+            _check_column(name, column, len(self.z))
+        if check:
+            _check_finite(self.z)
+            for name, column in self.labels.items():
+                if column.min() < 0:
+                    raise LabelError(f"expected labels from 0, got {column.min()} in '{name}'")
+
+    @property
+    def y(self) -> Tensor:
+        """The primary labels, (n,) int64."""
+        return self.labels[self.label]
+
+    @property
+    def in_features(self) -> int:
+        """The number of features of a sample."""
+        return self.z.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+    def __repr__(self) -> str:
+        dtype = str(self.z.dtype).removeprefix("torch.")
+        return (
+            f"FeatureSet({len(self)} × {self.in_features} {dtype}, "
+            f"labels: {', '.join(self.labels)})"
+        )
+
+
+def _check_features(z: Tensor) -> None:
+    if z.dtype not in (torch.float16, torch.float32):
+        raise DataError(f"expected features of type float16 or float32, got {z.dtype}")
+    if z.ndim != 2:
+        raise ShapeError(f"expected features of shape (n, h), got {tuple(z.shape)}")
+    if z.numel() == 0:
+        raise DataError(f"expected at least one sample and one feature, got {tuple(z.shape)}")
+
+
+def _check_column(name: str, column: Tensor, n: int) -> None:
+    if name == "z" or not name:
+        raise UnknownNameError(f"a label column cannot be named '{name}': choose another name")
+    if column.dtype != torch.int64:
+        raise LabelError(f"expected labels '{name}' of type int64, got {column.dtype}")
+    if column.shape != (n,):
+        raise ShapeError(f"expected {n} labels in '{name}', got shape {tuple(column.shape)}")
+
+
+def _check_finite(z: Tensor) -> None:
+    """Look for NaN and infinity in pieces, so that features on disk never fill the memory."""
+    rows = max(1, _CHUNK // z.shape[1])
+    for start in range(0, len(z), rows):
+        bad = ~z[start : start + rows].isfinite().all(1)
+        if bad.any():
+            row = start + int(bad.int().argmax())
+            raise DataError(f"expected finite features, got NaN or infinity in row {row}")

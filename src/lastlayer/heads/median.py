@@ -1,0 +1,62 @@
+"""Nearest class median: the logit of class i is −‖z − med_i‖, the median taken per coordinate."""
+
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.mean import negative_distance
+from lastlayer.heads.memory import Memory
+
+
+class MedianHead(Head):
+    """Nearest class median (the paper's MedianLayer); it keeps all features it has observed.
+
+    "exact" takes the midpoint of the two middle values of an even number, "paper" the lower one;
+    under "paper" a class without data keeps the zero vector, and can win.
+
+    >>> import torch
+    >>> head = MedianHead(in_features=1)
+    >>> head.observe(torch.tensor([[0.0], [1.0], [9.0], [20.0]]), torch.tensor([0, 0, 0, 1]))
+    >>> head(torch.tensor([[2.0]])).tolist()
+    [[-1.0, -18.0]]
+    """
+
+    name = "median"
+    passes = 1
+    median: Tensor  # (n_classes, h), made anew where data arrived
+
+    def __init__(self, in_features: int, n_classes: int = 0, preset: Preset = "exact") -> None:
+        super().__init__(in_features, n_classes, preset)
+        self.memory = Memory(in_features)
+        self._known = (0, 0)  # rows in the medians, and rewrites of the memory when they were made
+        empty = torch.zeros(0, in_features, dtype=torch.float64)
+        self.register_buffer("median", empty, persistent=False)
+
+    def _learn(self, z: Tensor, y: Tensor) -> None:
+        self.memory.append(z, y)
+
+    def _refresh(self) -> None:
+        rows, rewrites = self._known
+        start = rows if rewrites == self.memory.rewrites else 0
+        median = self.median.new_zeros(self.n_classes, self.in_features)
+        median[: self.median.shape[0]] = self.median
+        for c in self.memory.y[start:].unique().tolist():
+            median[c] = self._middle(self.memory.z[self.memory.y == c])
+        self.median, self._known = median, (len(self.memory), self.memory.rewrites)
+
+    def _middle(self, rows: Tensor) -> Tensor:
+        rows = rows.double()
+        lower = rows.median(dim=0).values
+        return lower if self.preset == "paper" else (lower - (-rows).median(dim=0).values) / 2
+
+    def _logits(self, z: Tensor) -> Tensor:
+        return negative_distance(z, self.median)
+
+    def _merge(self, other: Self) -> Self:
+        n_classes = max(self.n_classes, other.n_classes)
+        merged = type(self)(n_classes=n_classes, **self.settings).to(self.seen.device)
+        for part in (self, other):
+            merged.observe(part.memory.z, part.memory.y)
+        return merged

@@ -1,0 +1,154 @@
+"""Exact class statistics of a stream: counts, means and within-class scatter, kept centred."""
+
+from copy import deepcopy
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import DataError, UnsupportedError
+from lastlayer.heads.resizable import Resizable
+
+Scatter = Literal["none", "pooled", "per_class"]
+
+
+class ClassStatistics(Resizable):
+    """What mean and slda know of their data, in float64, whatever its order and batches.
+
+    Chan, Golub and LeVeque's batch update: each batch is reduced to its own class means and
+    residuals first, so that features far from zero lose no digits. Two statistics can be added,
+    and data taken out again.
+
+    Args:
+        in_features: the size h of a feature vector.
+        n_classes: classes known beforehand.
+        scatter: keep none, one (h, h) for all classes, or one for each (n_classes · h² · 8 bytes).
+    """
+
+    count: Tensor  # (n_classes,) int64
+    mean: Tensor  # (n_classes, h); zero for a class without data
+    scatter: Tensor  # (h, h), (n_classes, h, h) or empty: Σ (z − μ_y)(z − μ_y)ᵀ
+
+    def __init__(self, in_features: int, n_classes: int, scatter: Scatter) -> None:
+        super().__init__()
+        h = in_features
+        shape = {"none": (0, 0), "pooled": (h, h), "per_class": (n_classes, h, h)}[scatter]
+        self.kind: Scatter = scatter
+        self.register_buffer("count", torch.zeros(n_classes, dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
+        self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
+
+    @property
+    def total(self) -> int:
+        """How many samples are in the statistics."""
+        return int(self.count.sum())
+
+    def pooled_scatter(self) -> Tensor:
+        """Give the within-class scatter (h, h) of all classes together."""
+        return self.scatter.sum(dim=0) if self.kind == "per_class" else self.scatter
+
+    def overall_mean(self) -> Tensor:
+        """Give the mean (h,) of all samples."""
+        weight = self.count.to(self.mean.dtype) / max(self.total, 1)
+        return weight @ self.mean
+
+    def grow(self, n_classes: int) -> None:
+        """Make room for more classes."""
+        for name in ("count", "mean", *(("scatter",) if self.kind == "per_class" else ())):
+            old = getattr(self, name)
+            more = old.new_zeros(n_classes - old.shape[0], *old.shape[1:])
+            setattr(self, name, torch.cat([old, more]))
+
+    def add(self, z: Tensor, y: Tensor) -> None:
+        """Take in a batch."""
+        z = z.to(self.mean)
+        # A class without data is centred on the batch: any origin near its samples will do.
+        origin = torch.where(self.count[:, None] > 0, self.mean, z.mean(dim=0))
+        present, size, shift, residual = _moments(z - origin[y], y, self.count.numel())
+        old = self.count[present]
+        self._scatter_add(present, y, residual, shift, old * size / (old + size), sign=1)
+        self.mean[present] = origin[present] + shift * (size / (old + size))[:, None]
+        self.count[present] += size
+
+    def remove(self, z: Tensor, y: Tensor) -> None:
+        """Take a batch out again, as if it had never been added."""
+        z = z.to(self.mean)
+        present, size, shift, residual = _moments(z - self.mean[y], y, self.count.numel())
+        old = self.count[present]
+        left = old - size
+        if bool((left < 0).any()):
+            worst = int((left < 0).nonzero()[0])
+            raise DataError(
+                f"cannot forget {int(size[worst])} samples of class {int(present[worst])}: "
+                f"only {int(old[worst])} are in the statistics"
+            )
+        some = left.clamp(min=1)  # where nothing is left, shift is zero up to rounding
+        weight = torch.where(left > 0, size * old / some, 0)
+        self._scatter_add(present, y, residual, shift, weight, sign=-1)
+        self.mean[present] -= shift * (size / some)[:, None]
+        self.count[present] = left
+        self._clear(present[left == 0])
+
+    def remove_class(self, y: int) -> None:
+        """Take a whole class out; its scatter must be known by itself."""
+        if self.kind == "pooled":
+            raise UnsupportedError(
+                "one scatter for all classes cannot lose a class exactly: call forget(z, y) with "
+                "its samples, or make the head with per_class_scatter=True"
+            )
+        self.count[y] = 0
+        self._clear(torch.tensor([y], device=self.count.device))
+
+    def merge(self, other: "ClassStatistics") -> "ClassStatistics":
+        """Give the statistics of both streams together."""
+        n = max(self.count.numel(), other.count.numel())
+        merged, more = (_copy(part, n) for part in (self, other))
+        both = merged.count + more.count
+        share = more.count / both.clamp(min=1)
+        step = torch.where((merged.count > 0)[:, None], more.mean - merged.mean, more.mean)
+        between = step * (merged.count * share).sqrt()[:, None]
+        if self.kind == "pooled":
+            merged.scatter += more.scatter + between.mT @ between
+        elif self.kind == "per_class":
+            merged.scatter += more.scatter + between[:, :, None] * between[:, None, :]
+        merged.mean += step * share[:, None]
+        merged.count = both
+        return merged
+
+    def _scatter_add(
+        self, present: Tensor, y: Tensor, residual: Tensor, shift: Tensor, weight: Tensor, sign: int
+    ) -> None:
+        """Add ±(residualᵀ residual + weight · shift shiftᵀ), for all classes or for each."""
+        if self.kind == "none":
+            return
+        step = shift * weight.to(shift.dtype).sqrt()[:, None]
+        if self.kind == "pooled":
+            self.scatter.addmm_(residual.mT, residual, alpha=sign)
+            self.scatter.addmm_(step.mT, step, alpha=sign)
+            return
+        for c, s in zip(present.tolist(), step, strict=True):
+            rows = residual[y == c]
+            self.scatter[c].addmm_(rows.mT, rows, alpha=sign).addr_(s, s, alpha=sign)
+
+    def _clear(self, classes: Tensor) -> None:
+        """Leave no rounding behind where there are no data."""
+        self.mean[classes] = 0
+        if self.kind == "per_class":
+            self.scatter[classes] = 0
+        elif self.kind == "pooled" and self.total == 0:
+            self.scatter.zero_()
+
+
+def _copy(statistics: ClassStatistics, n_classes: int) -> ClassStatistics:
+    copy = deepcopy(statistics)
+    copy.grow(n_classes)
+    return copy
+
+
+def _moments(d: Tensor, y: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Reduce a batch to its classes, their sizes and means, and the residuals about them."""
+    size = torch.bincount(y, minlength=n_classes)
+    sums = d.new_zeros(n_classes, d.shape[1]).index_add_(0, y, d)
+    mean = sums / size.clamp(min=1)[:, None]
+    present = size.nonzero().squeeze(1)
+    return present, size[present], mean[present], d - mean[y]

@@ -1,0 +1,46 @@
+"""Layers: features to logits, as closed forms and as modules, and the masks of their training."""
+
+from collections.abc import Mapping
+
+from lastlayer.layers.cosine import COSINE, COSINE_FIXED_SCALE, COSINE_LEARNED_SCALE
+from lastlayer.layers.form import Form
+from lastlayer.layers.linear import LINEAR, LINEAR_NO_BIAS
+from lastlayer.layers.mask import MASKS, masked_cross_entropy
+from lastlayer.layers.modules import (
+    Cosine,
+    Layer,
+    Linear,
+    LinearNoBias,
+    OriginalWeightNorm,
+    WeightNorm,
+)
+from lastlayer.layers.original_weight_norm import ORIGINAL_WEIGHT_NORM
+from lastlayer.layers.weight_norm import WEIGHT_NORM
+
+LAYERS: Mapping[str, type[Layer]] = {
+    "linear": Linear,
+    "linear_no_bias": LinearNoBias,
+    "weight_norm": WeightNorm,
+    "original_weight_norm": OriginalWeightNorm,
+    "cosine": Cosine,
+}
+
+__all__ = [
+    "LAYERS",
+    "MASKS",
+    "Form",
+    "Layer",
+    "Linear",
+    "LinearNoBias",
+    "WeightNorm",
+    "OriginalWeightNorm",
+    "Cosine",
+    "masked_cross_entropy",
+    "LINEAR",
+    "LINEAR_NO_BIAS",
+    "WEIGHT_NORM",
+    "ORIGINAL_WEIGHT_NORM",
+    "COSINE",
+    "COSINE_FIXED_SCALE",
+    "COSINE_LEARNED_SCALE",
+]

@@ -1,0 +1,60 @@
+"""Masks: which logits take part in training, and the cross-entropy of what is left."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lastlayer.errors import LabelError, ShapeError
+from lastlayer.names import look_up
+
+Keep = Callable[[Tensor], Tensor]  # one-hot targets (…, N, n) → 0/1, the same or (…, N, 1)
+
+
+def _all(one_hot: Tensor) -> Tensor:
+    return torch.ones_like(one_hot[..., :1])
+
+
+def _own(one_hot: Tensor) -> Tensor:
+    return one_hot
+
+
+def _present(one_hot: Tensor) -> Tensor:
+    return one_hot.amax(dim=-1, keepdim=True)
+
+
+MASKS: Mapping[str, Keep] = {
+    "none": _all,
+    "single": _own,  # only the sample's own class stays
+    "group": _present,  # every class that occurs in the mini-batch stays
+}
+
+
+def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tensor:
+    """Give the mean cross-entropy after masking, as the paper trains with (a scalar).
+
+    A masked logit becomes 0, not −∞: it still adds exp(0) = 1 to the softmax, but its class gets
+    no gradient.
+
+    Args:
+        logits: (n, classes).
+        y: (n,) classes.
+        mask: "none", "single" (the sample's own class stays) or "group" (the batch's classes stay).
+
+    >>> logits = torch.tensor([[1.0, 2.0, -1.0]], requires_grad=True)
+    >>> masked_cross_entropy(logits, torch.tensor([0]), mask="single").backward()
+    >>> [round(g, 3) for g in logits.grad[0].tolist()]
+    [-0.424, 0.0, 0.0]
+    """
+    keep = look_up(mask, MASKS, "mask")
+    if logits.dim() != 2 or y.shape != logits.shape[:1]:
+        raise ShapeError(
+            "expected logits (n, classes) and labels (n,), "
+            f"got {tuple(logits.shape)} and {tuple(y.shape)}"
+        )
+    last = logits.shape[1] - 1
+    if y.is_floating_point() or (y.numel() and (int(y.min()) < 0 or int(y.max()) > last)):
+        raise LabelError(f"expected integer labels from 0 to {last}")
+    one_hot = F.one_hot(y, last + 1).mT
+    return F.cross_entropy(logits * keep(one_hot).mT, y)

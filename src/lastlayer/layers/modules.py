@@ -1,0 +1,110 @@
+"""The layers as modules for any network: features in, logits out."""
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lastlayer.layers.cosine import COSINE, COSINE_FIXED_SCALE, COSINE_LEARNED_SCALE
+from lastlayer.layers.form import Form
+from lastlayer.layers.linear import LINEAR, LINEAR_NO_BIAS
+from lastlayer.layers.original_weight_norm import ORIGINAL_WEIGHT_NORM
+from lastlayer.layers.weight_norm import WEIGHT_NORM
+
+
+class Layer(nn.Module):
+    """An output layer: ``forward(z)`` maps features (…, n, in) to logits (…, n, out).
+
+    Rows start kaiming normal and a bias as nn.Linear's, as in the paper; γ starts at ‖A_i‖.
+
+    Args:
+        in_features: the size h of a feature vector.
+        out_features: how many classes.
+    """
+
+    form: Form
+    weight: nn.Parameter
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        if "bias" in self.form.parameters:
+            self.bias = nn.Parameter(torch.empty(out_features))
+        if "gamma" in self.form.parameters:
+            self.gamma = nn.Parameter(torch.empty(out_features))
+        if out_features:
+            self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Start anew."""
+        nn.init.kaiming_normal_(self.weight)
+        if "bias" in self.form.parameters:
+            nn.init.uniform_(self.bias, *(s / math.sqrt(self.in_features) for s in (-1, 1)))
+        if "gamma" in self.form.parameters:
+            self.gamma.copy_(self.weight.norm(dim=1))
+
+    def parts(self) -> dict[str, Tensor]:
+        """Give the parameters by name, as the closed form takes them."""
+        return {name: getattr(self, name) for name in self.form.parameters}
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Give the logits."""
+        return self.form.logits(z, self.parts())
+
+    def extra_repr(self) -> str:
+        """Say the sizes, as nn.Linear does."""
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+class Linear(Layer):
+    """Logits z·A_i + b_i (the paper's eq. 1)."""
+
+    form: ClassVar[Form] = LINEAR
+
+
+class LinearNoBias(Layer):
+    """Logits z·A_i (the paper's Linear_no_bias)."""
+
+    form: ClassVar[Form] = LINEAR_NO_BIAS
+
+
+class WeightNorm(Layer):
+    """Logits z·A_i/‖A_i‖ (the paper's WeightNorm)."""
+
+    form: ClassVar[Form] = WEIGHT_NORM
+
+
+class OriginalWeightNorm(Layer):
+    """Logits γ_i · z·A_i/‖A_i‖ (the paper's OriginalWeightNorm, without bias as in its code)."""
+
+    form: ClassVar[Form] = ORIGINAL_WEIGHT_NORM
+
+
+class Cosine(Layer):
+    """Logits s · cos(z, A_i) (the paper's CosLayer); a zero vector has cosine 0 with everything.
+
+    Args:
+        in_features: the size h of a feature vector.
+        out_features: how many classes.
+        scale: s; None, as in the paper, is 1.
+        learn_scale: train s along with the rows.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        scale: float | None = None,
+        learn_scale: bool = False,
+    ) -> None:
+        self.form = COSINE
+        super().__init__(in_features, out_features)
+        if learn_scale:
+            self.form = COSINE_LEARNED_SCALE
+            self.scale = nn.Parameter(torch.tensor(1.0 if scale is None else float(scale)))
+        elif scale is not None:
+            self.form = COSINE_FIXED_SCALE
+            self.register_buffer("scale", torch.tensor(float(scale)))
