@@ -47,12 +47,13 @@ class Members:
     def scores(self, z: Tensor) -> Tensor:
         """Give the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
         rows = [form.rows(self.part(form, run)) for form, run in self.form_runs]
-        v = (rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)).flatten(1, 2)
+        v = rows[0] if len(rows) == 1 else torch.cat(rows, dim=1)
+        bias = self.parameters.get("bias", v.new_zeros(()).expand(v.shape[:3]))
         if z.dim() == 2:
-            products = torch.addmm(self.parameters["bias"].reshape(-1, 1), v.flatten(0, 1), z.mT)
+            products = torch.addmm(bias.reshape(-1, 1), v.flatten(0, 2), z.mT)
         else:
-            products = torch.baddbmm(self.parameters["bias"].flatten(1).unsqueeze(-1), v, z.mT)
-        scores = products.view(*self.parameters["bias"].shape, -1)
+            products = torch.baddbmm(bias.flatten(1).unsqueeze(-1), v.flatten(1, 2), z.mT)
+        scores = products.view(*v.shape[:3], -1)
         self._scale_unit_inputs(scores, z)
         return scores
 
@@ -75,7 +76,7 @@ def step(members: Members, z: Tensor, y: Tensor, share: Tensor | None = None) ->
         share: (S, n) the weight of each sample in its batch's mean loss; None: 1/n. A stream
             whose shares are all zero stands still: batches of different sizes are padded with 0.
     """
-    target = _one_hot(y, members.parameters["bias"].shape[2], share)
+    target = _one_hot(y, members.parameters["weight"].shape[2], share)
     present = target.amax(dim=-1)  # (S, 1, N)
     if members.seen is not None:
         torch.maximum(members.seen, present[:, 0], out=members.seen)
@@ -130,7 +131,7 @@ def _touched(members: Members, present: Tensor, share: Tensor | None) -> Tensor 
     masked = members.seen is not None and bool(members.mask_runs)
     if not masked and share is None:
         return None
-    touched = torch.ones_like(members.parameters["bias"])
+    touched = torch.ones_like(members.parameters["weight"][..., 0])
     if masked:
         for _, run in members.mask_runs:
             touched[:, run] = present

@@ -3,15 +3,14 @@
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lastlayer.errors import DivergedError, OptionError
 from lastlayer.heads.descent import Members, step
 from lastlayer.heads.head import Head, Preset
-from lastlayer.layers import LAYERS, MASKS
-from lastlayer.layers.modules import Layer
+from lastlayer.heads.initial import initial_parameters
+from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 
 LEARNING_RATES = {
@@ -31,20 +30,27 @@ class GradientHead(Head):
     classes take part from the start, rows start kaiming normal, and momentum moves masked rows.
 
     Args:
-        layer: a name in ``LAYERS``.
+        layer: a name in ``lastlayer.layers.LAYERS``.
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
         preset: "exact" or "paper".
         mask: "none", "single" or "group".
-        lr: the learning rate; None: the preset's, 0.01 for linear layers and 0.1 for the others.
+        lr: the learning rate; None: 0.01 for the linear layers, 0.1 for the others.
         seed: of the first rows.
         scale: cosine only: a factor on the logits.
         learn_scale: cosine only: train that factor.
+
+    >>> import torch
+    >>> head = GradientHead("cosine", in_features=2, mask="single")
+    >>> z, y = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+    >>> for _ in range(20):
+    ...     head.observe(z, y)
+    >>> head.predict(z).tolist()
+    [0, 1]
     """
 
     passes = None
-    velocity_weight: Tensor
-    steps: Tensor
+    steps: Tensor  # () how often it has been observed
 
     def __init__(
         self,
@@ -59,22 +65,90 @@ class GradientHead(Head):
         scale: float | None = None,
         learn_scale: bool = False,
     ) -> None:
-        look_up(mask, MASKS, "mask")
         kind = look_up(layer, LAYERS, "layer")
+        look_up(mask, MASKS, "mask")
         lr = LEARNING_RATES[layer] if lr is None else float(lr)
         if not (lr > 0 and math.isfinite(lr)):
             raise OptionError(f"expected a learning rate above 0, got {lr}")
-        extra: dict[str, Any] = {}
+        options: dict[str, Any] = {"mask": mask, "lr": lr, "seed": seed}
+        self._extra: dict[str, Any] = {}
         if scale is not None or learn_scale:
             if layer != "cosine":
                 raise OptionError(f"expected a scale for 'cosine' only, got one for '{layer}'")
-            extra = {"scale": scale, "learn_scale": learn_scale}
-        super().__init__(in_features, 0, preset, mask=mask, lr=lr, seed=seed, **extra)
-        self.name = layer  # type: ignore[misc]  # a fact of the instance here
-        self.layer: Layer = kind(in_features, 0, **extra)
+            self._extra = {"scale": scale, "learn_scale": learn_scale}
+        super().__init__(in_features, 0, preset, **options, **self._extra)
+        self.name = layer
+        blank = kind(in_features, 0, **self._extra)
+        self.form = blank.form
+        for name, part in blank.parts().items():
+            self.register_buffer(name, part.detach().clone())
+            self.register_buffer(f"velocity_{name}", torch.zeros_like(part.detach()))
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        for name, part in self.layer.parts().items():
-            self.register_buffer(f"velocity_{name}", torch.zeros_like(part))
-        self.layer.requires_grad_(False)
         if n_classes:
             self._grow(n_classes)
+
+    def parts(self) -> dict[str, Tensor]:
+        """Give what is learned by name: weight (N, h), and what else the layer has."""
+        return {name: getattr(self, name) for name in self.form.parameters}
+
+    def as_layer(self) -> Layer:
+        """Give the head as it is now as a layer of any network."""
+        self._check_learned()
+        layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra)
+        layer.load_state_dict(self.parts())
+        return layer.to(self.seen.device)
+
+    def observe(self, z: Tensor, y: Tensor) -> None:
+        """Take one step on a batch; if it leaves the finite numbers, the head stays as it was."""
+        before = dict(self._buffers)
+        try:
+            super().observe(z, y)
+        except DivergedError:
+            self._buffers.update(before)
+            raise
+
+    def _learn(self, z: Tensor, y: Tensor) -> None:
+        parameters = {name: part.clone()[None, None] for name, part in self.parts().items()}
+        velocity = {
+            name: getattr(self, f"velocity_{name}").clone()[None, None] for name in parameters
+        }
+        exact = self.preset == "exact"
+        members = Members(
+            forms=[self.form],
+            masks=[self.options["mask"]],
+            parameters=parameters,
+            velocity=velocity,
+            lr=self.weight.new_full((1, 1), self.options["lr"]),
+            steps=self.steps.clone(),
+            diverged=torch.full((1, 1), -1, device=self.steps.device),
+            seen=self.seen.to(self.weight.dtype)[None].clone() if exact else None,
+        )
+        step(members, z[None].to(self.weight.dtype), y[None])
+        if int(members.diverged) >= 0 or not all(_norm_is_finite(p) for p in parameters.values()):
+            raise DivergedError(
+                f"training left the finite numbers at step {int(self.steps) + 1} with learning "
+                f"rate {self.options['lr']}: use a smaller one; the head is as before this batch"
+            )
+        for name in parameters:
+            setattr(self, name, parameters[name][0, 0])
+            setattr(self, f"velocity_{name}", velocity[name][0, 0])
+        self.steps = members.steps
+
+    def _logits(self, z: Tensor) -> Tensor:
+        return self.form.logits(z.to(self.weight.dtype), self.parts())
+
+    def _grow(self, n_classes: int) -> None:
+        known = self.n_classes
+        super()._grow(n_classes)
+        first = initial_parameters(
+            self.name, n_classes, self.in_features, self.preset, self.options["seed"]
+        )
+        for name, rows in first.items():
+            old, more = getattr(self, name), rows[known:].to(self.weight)
+            setattr(self, name, torch.cat([old, more]))
+            velocity = getattr(self, f"velocity_{name}")
+            setattr(self, f"velocity_{name}", torch.cat([velocity, torch.zeros_like(more)]))
+
+
+def _norm_is_finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(torch.linalg.vector_norm(tensor)))

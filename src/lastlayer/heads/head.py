@@ -36,8 +36,8 @@ class Head(Resizable, ABC):
         **options: what else the head was made with, kept for ``save``.
     """
 
-    name: ClassVar[str]
-    passes: ClassVar[int | None]  # how often a head may see each example; None: as often as asked
+    name: str
+    passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
     def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:

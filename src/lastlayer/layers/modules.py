@@ -66,25 +66,25 @@ class Linear(Layer):
 
 
 class LinearNoBias(Layer):
-    """Logits z·A_i (the paper's Linear_no_bias)."""
+    """Logits z·A_i (the paper's Linear_no_bias, eq. 2)."""
 
     form: ClassVar[Form] = LINEAR_NO_BIAS
 
 
 class WeightNorm(Layer):
-    """Logits z·A_i/‖A_i‖ (the paper's WeightNorm)."""
+    """Logits z·A_i/‖A_i‖ (the paper's WeightNorm, eq. 3)."""
 
     form: ClassVar[Form] = WEIGHT_NORM
 
 
 class OriginalWeightNorm(Layer):
-    """Logits γ_i · z·A_i/‖A_i‖ (the paper's OriginalWeightNorm, without bias as in its code)."""
+    """Logits γ_i · z·A_i/‖A_i‖ (the paper's OriginalWeightNorm, eq. 5, without bias as in its code)."""
 
     form: ClassVar[Form] = ORIGINAL_WEIGHT_NORM
 
 
 class Cosine(Layer):
-    """Logits s · cos(z, A_i) (the paper's CosLayer); a zero vector has cosine 0 with everything.
+    """Logits s · cos(z, A_i) (the paper's CosLayer, eq. 4); a zero vector has cosine 0 with everything.
 
     Args:
         in_features: the size h of a feature vector.

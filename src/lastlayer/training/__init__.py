@@ -1,0 +1,1 @@
+"""Training: feeding streams to heads, one or thousands at once."""
