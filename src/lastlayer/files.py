@@ -27,7 +27,7 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
     for name, tensor in tensors.items():
         digest = hashlib.sha256()
         flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        raw = memoryview(flat.numpy())
+        raw = flat.numpy().data
         for start in range(0, raw.nbytes, _CHUNK):
             digest.update(raw[start : start + _CHUNK])
         digests[name] = (str(tensor.dtype), list(tensor.shape), digest.hexdigest())

@@ -19,6 +19,7 @@ class Origin:
 
     dataset: str = ""
     backbone: str = ""
+    weights: str = ""  # a digest of the backbone's weights
     normalisation: str = ""
     made: str = ""
 

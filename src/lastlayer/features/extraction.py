@@ -6,6 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from lastlayer import files
 from lastlayer.errors import OptionError
 from lastlayer.features.backbones import BACKBONES, load_backbone
 from lastlayer.features.cifar import read_cifar
@@ -59,12 +60,14 @@ def extract(
     batches = [*train.x.split(batch_size), *test.x.split(batch_size)]
     z = _forward(network, batches, statistics(dataset, backbone), progress).to(kept)
     n = len(train.x)
-    return Features(
-        FeatureSet(z[:n], train.labels),
-        FeatureSet(z[n:], test.labels),
-        names,
-        Origin(dataset, backbone, normalisation, _command(dataset, backbone, normalisation, dtype)),
+    origin = Origin(
+        dataset=dataset,
+        backbone=backbone,
+        weights=files.fingerprint(network.state_dict()),
+        normalisation=normalisation,
+        made=_command(dataset, backbone, normalisation, dtype),
     )
+    return Features(FeatureSet(z[:n], train.labels), FeatureSet(z[n:], test.labels), names, origin)
 
 
 def normalise(images: Tensor, statistics: Statistics) -> Tensor:
