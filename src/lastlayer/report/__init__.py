@@ -1,0 +1,5 @@
+"""The report: published numbers beside ours; it never needs torch."""
+
+from lastlayer.report.published import agree, beside, published
+
+__all__ = ["agree", "beside", "published"]

@@ -1,0 +1,114 @@
+"""The paper's tables in our names, and when one of our numbers agrees with one of them."""
+
+from math import sqrt
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+Verdict = Literal["agrees", "differs", "wide"]
+
+HEADS = {
+    "Linear": "linear",
+    "Linear_no_bias": "linear_no_bias",
+    "WeightNorm": "weight_norm",
+    "OriginalWeightNorm": "original_weight_norm",
+    "CosLayer": "cosine",
+    "KNN": "knn",
+    "MeanLayer": "mean",
+    "MedianLayer": "median",
+    "SLDA": "slda",
+}
+DATA = {  # the paper's data set → ours, and the label column that is learned
+    "CIFAR10": ("cifar10", "class"),
+    "CIFAR100": ("cifar100", "fine"),
+    "CIFAR100Lifelong": ("cifar100", "coarse"),
+    "Core50": ("core50", "object"),
+    "Core10Lifelong": ("core50", "category"),
+    "CUB200": ("cub200", "class"),
+}
+BACKBONES = {  # pretraining and architecture → ours
+    "CIFAR10 resnet": "resnet20-cifar10",
+    "CIFAR100 resnet": "resnet20-cifar100",
+    "ImageNet resnet": "resnet18",
+    "ImageNet vgg": "vgg16",
+    "ImageNet googlenet": "googlenet",
+}
+SELECTED = {  # the learning rates that the text selects, for every mask
+    "linear": 0.01,
+    "linear_no_bias": 0.01,
+    "weight_norm": 0.1,
+    "original_weight_norm": 0.1,
+    "cosine": 0.1,
+}
+SEEDS = 8  # behind each published mean
+WIDE = 5.0  # from this published deviation on, a mean says nothing
+KEY = ("features", "label", "head", "mask", "lr", "subset")
+
+
+def published() -> pl.DataFrame:
+    """Give the paper's 530 numbers: experiment, features, label, head, mask, lr, subset, mean, std.
+
+    Accuracies are percentages. ``lr`` is null for heads without gradient, ``subset`` where all
+    data were used.
+
+    >>> table = published().filter(features="cifar100/resnet20-cifar100", head="median")
+    >>> table.filter(pl.col("subset").is_null()).select("label", "mean", "std").rows()
+    [('coarse', 64.17, 0.0)]
+    """
+    raw = pl.read_csv(Path(__file__).with_name("published.csv"), schema_overrides=_SCHEMA)
+    data, head = pl.col("dataset"), pl.col("layer").replace_strict(HEADS)
+    backbone = pl.concat_str("pretraining", "architecture", separator=" ").replace_strict(BACKBONES)
+    selected = head.replace_strict(SELECTED, default=None)
+    lr = pl.when(pl.col("learning_rate") == "selected").then(selected)
+    return raw.select(
+        "experiment",
+        data.replace_strict({k: f"{name}/" for k, (name, _) in DATA.items()}).add(backbone)
+        .alias("features"),
+        data.replace_strict({k: label for k, (_, label) in DATA.items()}).alias("label"),
+        head.alias("head"),
+        "mask",
+        lr.otherwise(pl.col("learning_rate").cast(pl.Float64, strict=False)).alias("lr"),
+        pl.col("subset").cast(pl.Int64, strict=False),
+        "mean",
+        "std",
+    )  # fmt: skip
+
+
+_SCHEMA = {"learning_rate": pl.String, "subset": pl.String, "mean": pl.Float64, "std": pl.Float64}
+
+
+def agree(mean: float, std: float, published_mean: float, published_std: float) -> Verdict:
+    """Say whether two means of eight runs agree, in percentage points.
+
+    They do when they differ by less than max(0.5, 3·√((s² + s²)/8)). A published deviation of 5 or
+    more is "wide": most such rows mix two backbones, and no mean can be compared with them.
+
+    >>> agree(70.3, 0.1, published_mean=70.36, published_std=0.10)
+    'agrees'
+    """
+    if published_std >= WIDE:
+        return "wide"
+    tolerance = max(0.5, 3 * sqrt((std**2 + published_std**2) / SEEDS))
+    return "agrees" if abs(mean - published_mean) < tolerance else "differs"
+
+
+def beside(ours: pl.DataFrame) -> pl.DataFrame:
+    """Put the published number and the verdict beside each of ours; null where there is none.
+
+    Args:
+        ours: columns features, label, head, mask, lr, subset, mean, std, in percentages. Masked
+            heads were published for one learning rate only: at any other they get that number too.
+    """
+    rows = published().iter_rows(named=True)
+    known = {tuple(row[name] for name in KEY): (row["mean"], row["std"]) for row in rows}
+    found = []
+    for row in ours.iter_rows(named=True):
+        key = tuple(row[name] for name in KEY)
+        if row["mask"] != "none" and key not in known:
+            key = tuple((row | {"lr": SELECTED[row["head"]]})[name] for name in KEY)
+        mean, std = known.get(key, (None, None))
+        verdict = None if mean is None else agree(row["mean"], row["std"], mean, std)
+        found.append({"published_mean": mean, "published_std": std, "verdict": verdict})
+    types = {"published_mean": pl.Float64, "published_std": pl.Float64, "verdict": pl.String}
+    return pl.concat([ours, pl.DataFrame(found, schema=types)], how="horizontal")
