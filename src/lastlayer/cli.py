@@ -22,8 +22,31 @@ def _lastlayer() -> None:
     """Keep every command a subcommand, however many there are."""
 
 
+@app.command("import")
+def import_(  # noqa: PLR0917  (options of a command)
+    file: Annotated[Path, typer.Argument(help="A .npz or .parquet file.")],
+    embedding: Annotated[str, typer.Option(help="Column of embeddings.")],
+    label: Annotated[str, typer.Option(help="Column to learn.")],
+    out: Annotated[Path, typer.Option(help="The features file to write.")],
+    domain: Annotated[
+        list[str] | None, typer.Option(help="Further column to keep as labels; may be repeated.")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="Column that says train or test.")] = None,
+    test: Annotated[
+        float | None, typer.Option(help="Part of each class to draw as test, instead.  [0.2]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides that draw.")] = 0,
+) -> None:
+    """Make a features file of embeddings that you have already."""
+    from lastlayer.features.importing import import_features  # noqa: PLC0415
+
+    data = import_features(file, embedding, label, domain or (), split=split, test=test, seed=seed)
+    data.save(out)
+    print(f"wrote {out}: {data}")
+
+
 @app.command()
-def extract(
+def extract(  # noqa: PLR0917
     dataset: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
     root: Annotated[Path, typer.Option(help="Folder with the data set's official files.")],
     backbone: Annotated[str, typer.Option(help="resnet20-cifar10 or resnet20-cifar100.")],
@@ -61,5 +84,8 @@ def main() -> None:
     try:
         app()
     except (LastLayerError, OSError) as error:
-        Console(stderr=True).print(f"error: {error}", style="red", markup=False, highlight=False)
+        message = " ".join(f"error: {error}".split())
+        Console(stderr=True).print(
+            message, style="red", markup=False, highlight=False, soft_wrap=True
+        )
         sys.exit(1)

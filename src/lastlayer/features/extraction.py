@@ -51,6 +51,7 @@ def extract(
         dtype: ``float16`` or ``float32``, how the features are kept.
         progress: Called after each batch with the number of images done and in all.
     """
+    look_up(dataset, AUTHORS, "data set")
     kept = look_up(dtype, DTYPES, "type of features")
     statistics = look_up(normalisation, NORMALISATIONS, "normalisation")
     if batch_size < 1:

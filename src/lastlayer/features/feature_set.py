@@ -6,7 +6,7 @@ from dataclasses import InitVar, dataclass
 import torch
 from torch import Tensor
 
-from lastlayer.errors import DataError, LabelError, ShapeError, UnknownNameError
+from lastlayer.errors import DataError, LabelError, OptionError, ShapeError
 from lastlayer.names import look_up
 
 _CHUNK = 1 << 22  # numbers looked at in one go: 16 MB of float32
@@ -82,7 +82,7 @@ def _check_features(z: Tensor) -> None:
 
 def _check_column(name: str, column: Tensor, n: int) -> None:
     if name == "z" or not name:
-        raise UnknownNameError(f"a label column cannot be named '{name}': choose another name")
+        raise OptionError(f"a label column cannot be named '{name}': choose another name")
     if column.dtype != torch.int64:
         raise LabelError(f"expected labels '{name}' of type int64, got {column.dtype}")
     if column.shape != (n,):

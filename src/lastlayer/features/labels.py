@@ -32,12 +32,12 @@ def _as_array(name: str, values: Any) -> np.ndarray[Any, Any]:
         raise ShapeError(f"expected labels '{name}' of shape (n,), got {array.shape}")
     if array.dtype.kind == "O":
         return _plain(name, array.tolist())
-    if array.dtype.kind not in "iubUS":
+    if array.dtype.kind not in "iubUSMm":
         raise LabelError(
-            f"expected whole numbers or text as labels '{name}', got {array.dtype}; "
+            f"expected whole numbers or text as labels '{name}', got {array.dtype}: "
             "turn them into integers or strings first"
         )
-    return array.astype(np.str_) if array.dtype.kind in "bS" else array
+    return array.astype(np.str_) if array.dtype.kind in "bSMm" else array
 
 
 def _plain(name: str, values: Sequence[Any]) -> np.ndarray[Any, Any]:
