@@ -54,10 +54,10 @@ class Members:
         else:
             products = torch.baddbmm(bias.flatten(1).unsqueeze(-1), v.flatten(1, 2), z.mT)
         scores = products.view(*v.shape[:3], -1)
-        self._scale_unit_inputs(scores, z)
+        self.divide_by_norm(scores, z)
         return scores
 
-    def _scale_unit_inputs(self, scores: Tensor, z: Tensor) -> None:
+    def divide_by_norm(self, scores: Tensor, z: Tensor) -> None:
         """Divide by ‖z‖ where a form takes the direction of z; each sample is one column."""
         if any(form.unit_input for form in self.forms):
             inverse = unit(z)[1].mT.unsqueeze(-3)  # (…, 1, 1, n)
@@ -110,19 +110,21 @@ def _loss_gradient(members: Members, scores: Tensor, target: Tensor) -> Tensor:
 
 def _gradient(members: Members, z: Tensor, g: Tensor) -> dict[str, Tensor]:
     """Turn the gradient on the logits into one on each learned parameter, for all members."""
-    gradient = {}
+    learned = {name for form in members.forms for name in form.learned}
+    gradient = {
+        name: torch.zeros_like(members.parameters[name]) for name in learned if name != "weight"
+    }
     for form, run in members.form_runs:
-        if "bias" in form.parameters:
-            bias = gradient.setdefault("bias", torch.zeros_like(members.parameters["bias"]))
-            torch.sum(g[:, run], dim=-1, out=bias[:, run])
-    members._scale_unit_inputs(g, z)
+        if "bias" in form.learned:
+            torch.sum(g[:, run], dim=-1, out=gradient["bias"][:, run])
+    members.divide_by_norm(g, z)
     rows = torch.bmm(g.flatten(1, 2), z).view_as(members.parameters["weight"])
     gradient["weight"] = rows
     for form, run in members.form_runs:
-        for name, value in form.pull_back(members.part(form, run), rows[:, run]).items():
-            whole = gradient.setdefault(name, torch.zeros_like(members.parameters[name]))
-            if value.data_ptr() != whole[:, run].data_ptr():
-                whole[:, run] = value
+        d = rows[:, run]
+        for name, value in form.pull_back(members.part(form, run), d).items():
+            if value is not d:
+                gradient[name][:, run] = value
     return gradient
 
 
@@ -140,8 +142,10 @@ def _touched(members: Members, present: Tensor, share: Tensor | None) -> Tensor 
 
 def _descend(members: Members, gradient: dict[str, Tensor], touched: Tensor | None) -> None:
     """Clip each member's gradient, and move by the momentum of all it has had."""
-    square = sum(g.flatten(2).square().sum(dim=-1) for g in gradient.values())
-    norm = torch.as_tensor(square).sqrt()
+    flat = [g.reshape(*members.lr.shape, -1) for g in gradient.values()]
+    norm = torch.linalg.vector_norm(
+        torch.stack([torch.linalg.vector_norm(g, dim=-1) for g in flat]), dim=0
+    )
     lost = ~torch.isfinite(norm) & (members.diverged < 0)
     torch.where(lost, members.steps, members.diverged, out=members.diverged)
     clip = (CLIP / (norm + 1e-6)).clamp(max=1)

@@ -24,5 +24,5 @@ def _pull_back_fixed(p: Parameters, d: Tensor) -> dict[str, Tensor]:
 COSINE = Form(("weight",), unit_rows, pull_back_unit, unit_input=True)
 COSINE_LEARNED_SCALE = Form(("weight", "scale"), _scaled_rows, _pull_back_scaled, unit_input=True)
 COSINE_FIXED_SCALE = Form(
-    ("weight", "scale"), _scaled_rows, _pull_back_fixed, unit_input=True, learned=("weight",)
+    ("weight", "scale"), _scaled_rows, _pull_back_fixed, unit_input=True, fixed=("scale",)
 )

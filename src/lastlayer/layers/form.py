@@ -22,7 +22,12 @@ class Form:
     rows: Callable[[Parameters], Tensor]  # → (…, N, h)
     pull_back: Callable[[Parameters, Tensor], dict[str, Tensor]]  # gradient on the rows (…, N, h) →
     unit_input: bool = False  # z enters as z/‖z‖
-    learned: tuple[str, ...] | None = None  # None: all its parameters
+    fixed: tuple[str, ...] = ()  # parameters that are not learned
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The parameters that training moves."""
+        return tuple(name for name in self.parameters if name not in self.fixed)
 
     def logits(self, z: Tensor, parameters: Parameters) -> Tensor:
         """Give the logits (…, n, N) of features ``z`` (…, n, h)."""

@@ -53,8 +53,17 @@ def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tenso
             "expected logits (n, classes) and labels (n,), "
             f"got {tuple(logits.shape)} and {tuple(y.shape)}"
         )
-    last = logits.shape[1] - 1
-    if y.is_floating_point() or (y.numel() and (int(y.min()) < 0 or int(y.max()) > last)):
-        raise LabelError(f"expected integer labels from 0 to {last}")
-    one_hot = F.one_hot(y, last + 1).mT
+    y = _check_classes(y, logits.shape[1])
+    one_hot = F.one_hot(y, logits.shape[1]).mT
     return F.cross_entropy(logits * keep(one_hot).mT, y)
+
+
+def _check_classes(y: Tensor, n_classes: int) -> Tensor:
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise LabelError(f"expected labels as an integer tensor, got {y.dtype}")
+    if y.numel() == 0:
+        raise ShapeError("expected at least one sample, got none")
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= n_classes:
+        raise LabelError(f"expected labels from 0 to {n_classes - 1}, got {low} to {high}")
+    return y.long()

@@ -1,8 +1,6 @@
 """The layers as modules for any network: features in, logits out."""
 
 import math
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -62,25 +60,25 @@ class Layer(nn.Module):
 class Linear(Layer):
     """Logits z·A_i + b_i (the paper's eq. 1)."""
 
-    form: ClassVar[Form] = LINEAR
+    form: Form = LINEAR
 
 
 class LinearNoBias(Layer):
     """Logits z·A_i (the paper's Linear_no_bias, eq. 2)."""
 
-    form: ClassVar[Form] = LINEAR_NO_BIAS
+    form: Form = LINEAR_NO_BIAS
 
 
 class WeightNorm(Layer):
     """Logits z·A_i/‖A_i‖ (the paper's WeightNorm, eq. 3)."""
 
-    form: ClassVar[Form] = WEIGHT_NORM
+    form: Form = WEIGHT_NORM
 
 
 class OriginalWeightNorm(Layer):
     """Logits γ_i · z·A_i/‖A_i‖ (the paper's OriginalWeightNorm, eq. 5, without bias as in its code)."""
 
-    form: ClassVar[Form] = ORIGINAL_WEIGHT_NORM
+    form: Form = ORIGINAL_WEIGHT_NORM
 
 
 class Cosine(Layer):
@@ -93,6 +91,8 @@ class Cosine(Layer):
         learn_scale: train s along with the rows.
     """
 
+    form: Form = COSINE
+
     def __init__(
         self,
         in_features: int,
@@ -100,7 +100,6 @@ class Cosine(Layer):
         scale: float | None = None,
         learn_scale: bool = False,
     ) -> None:
-        self.form = COSINE
         super().__init__(in_features, out_features)
         if learn_scale:
             self.form = COSINE_LEARNED_SCALE

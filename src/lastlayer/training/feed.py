@@ -1,0 +1,109 @@
+"""Feeding streams to heads that learn in one pass; what streams have in common is learned once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from lastlayer.heads import Head, make_head
+from lastlayer.heads.head import Preset
+from lastlayer.training.batches import shuffled_batches
+from lastlayer.training.pool import Pool, Rules, Score, Stream
+
+EVALUATE = 1 << 22  # logits at a time
+
+Task = tuple[bytes, int]  # its rows, and the seed where that decides which of them are learned
+
+
+def feed(
+    pool: Pool,
+    streams: Sequence[Stream],
+    head: str,
+    preset: Preset,
+    rules: Rules,
+    on_task: Callable[[int], None] | None = None,
+) -> list[Score]:
+    """Feed each stream to a new head, and score it before training and after each epoch.
+
+    Such a head learns in the first epoch of a task; later ones leave it, and its score, as it is.
+
+    Args:
+        pool: the samples, on the device to learn on.
+        streams: orders of tasks; ``repeat`` is for heads trained by gradient.
+        head: the name of a head with ``passes = 1``.
+        preset: "exact" or "paper".
+        rules: epochs and batches.
+        on_task: called with the number of samples after each task of each stream.
+    """
+    make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
+    feeder = _Feeder(pool, rules, make, pool.test_columns().to(pool.z.device))
+    follow = feeder.by_merging if make().additive else feeder.in_turn
+    scores = []
+    for stream in streams:
+        curve = [feeder.nothing()]
+        for rows, counts in zip(stream.tasks, follow(stream), strict=True):
+            curve += [counts] * rules.epochs
+            if on_task is not None:
+                on_task(len(rows))
+        whole = torch.stack(curve)
+        scores.append(Score(whole[:, : pool.n_classes], whole[:, pool.n_classes :]))
+    return scores
+
+
+@dataclass
+class _Feeder:
+    """Follows streams: it gives the right answers (N + groups) that a head has after each task."""
+
+    pool: Pool
+    rules: Rules
+    make: Callable[[], Head]
+    columns: Tensor  # (m, N + groups)
+    learned: dict[Task, Head] = field(default_factory=dict)
+    counted: dict[tuple[Task, ...], Tensor] = field(default_factory=dict)
+
+    def nothing(self) -> Tensor:
+        """Give the counts of a head that cannot predict."""
+        return torch.full(self.columns.shape[1:], -1)
+
+    def in_turn(self, stream: Stream) -> Iterator[Tensor]:
+        """Learn one task after the other."""
+        head = self._make()
+        for rows in stream.tasks:
+            self._learn(head, rows, stream.seed)
+            yield self._count(head)
+
+    def by_merging(self, stream: Stream) -> Iterator[Tensor]:
+        """Learn each distinct task once for all streams, and add them up in each one's order."""
+        head, known = self._make(), ()
+        for rows in stream.tasks:
+            task = (rows.numpy().tobytes(), stream.seed if self._skips(rows) else 0)
+            if task not in self.learned:
+                self.learned[task] = self._make()
+                self._learn(self.learned[task], rows, stream.seed)
+            head, known = head.merge(self.learned[task]), (*known, task)
+            if known not in self.counted:
+                self.counted[known] = self._count(head)
+            yield self.counted[known]
+
+    def _make(self) -> Head:
+        return self.make().to(self.pool.z.device)
+
+    def _skips(self, rows: Tensor) -> bool:
+        return self.rules.skip_single and len(rows) % self.rules.batch_size == 1
+
+    def _learn(self, head: Head, rows: Tensor, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for positions in shuffled_batches(len(rows), self.rules.batch_size, generator):
+            if len(positions) > 1 or not self.rules.skip_single:
+                batch = rows[positions].to(self.pool.z.device)
+                head.observe(self.pool.z[batch], self.pool.y[batch])
+
+    def _count(self, head: Head) -> Tensor:
+        if not bool(head.seen.any()):  # its only sample was a batch of one
+            return self.nothing()
+        z, y = self.pool.test_z, self.pool.test_y
+        size = max(EVALUATE // self.pool.n_classes, 1)
+        right = torch.cat([head.predict(part) for part in z.split(size)]) == y
+        return (right.to(self.columns.dtype) @ self.columns).round().to(torch.int64).cpu()

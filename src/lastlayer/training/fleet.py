@@ -1,0 +1,137 @@
+"""The fleet: many gradient heads trained as one tensor, each as it would be alone."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lastlayer.heads.descent import Members
+from lastlayer.heads.gradient import LEARNING_RATES
+from lastlayer.heads.head import Preset
+from lastlayer.heads.initial import initial_parameters
+from lastlayer.layers import LAYERS
+from lastlayer.training.lockstep import epoch_of_batches
+from lastlayer.training.pool import Pool, Rules, Score, Stream
+from lastlayer.training.stepper import Stepper
+
+EVALUATE = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits at a time: on a CPU, what a cache holds
+
+
+@dataclass(frozen=True)
+class Member:
+    """One gradient head: what it is and where it starts."""
+
+    layer: str
+    mask: str = "none"
+    lr: float | None = None
+    seed: int = 0
+
+
+def train_fleet(
+    pool: Pool,
+    streams: Sequence[Stream],
+    members: Sequence[Sequence[Member]],
+    preset: Preset,
+    rules: Rules,
+    on_epoch: Callable[[int], None] | None = None,
+) -> list[list[Score]]:
+    """Train ``members[s]`` on ``streams[s]``, all at once, and score them after each epoch.
+
+    The members of each stream must be of the same layers and masks in the same order; learning
+    rates and seeds are free. All streams must have the same number of tasks.
+
+    Args:
+        pool: the samples, on the device to train on.
+        streams: S orders of tasks.
+        members: S lists of K members.
+        preset: "exact" or "paper".
+        rules: epochs and batches.
+        on_epoch: called with the number of sample visits after each epoch.
+    """
+    fleet = launch(pool, members, preset)
+    take_step = Stepper(fleet, pool)
+    columns = pool.test_columns().to(pool.z.device)
+    curve = [_evaluate(fleet, pool, columns)]
+    for task in range(len(streams[0].tasks)):
+        generators = [torch.Generator().manual_seed(stream.seed) for stream in streams]
+        for _ in range(rules.epochs):
+            visits = 0
+            for rows, share in epoch_of_batches(streams, task, rules, generators, pool.z.device):
+                take_step(rows, share)
+                visits += rows.numel()
+            curve.append(_evaluate(fleet, pool, columns))
+            if on_epoch is not None:
+                on_epoch(visits)
+    return _scores(torch.stack(curve).cpu(), fleet.diverged.cpu(), pool.n_classes)
+
+
+def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> Members:
+    """Lay out the first state of a fleet."""
+    first = members[0]
+    size = (pool.n_classes, pool.z.shape[1])
+    shape = (len(members), len(first))
+    parameters = {"weight": torch.zeros(*shape, *size)}
+    for s, of_stream in enumerate(members):
+        for k, member in enumerate(of_stream):
+            start = initial_parameters(member.layer, *size, preset, member.seed)
+            for name, value in start.items():
+                whole = parameters.setdefault(name, torch.zeros(*shape, *value.shape))
+                whole[s, k] = value
+    parameters = {name: value.to(pool.z.device) for name, value in parameters.items()}
+    rate = [
+        [LEARNING_RATES[m.layer] if m.lr is None else m.lr for m in of_stream]
+        for of_stream in members
+    ]
+    device = pool.z.device
+    return Members(
+        forms=[LAYERS[member.layer].form for member in first],
+        masks=[member.mask for member in first],
+        parameters=parameters,
+        velocity={name: torch.zeros_like(value) for name, value in parameters.items()},
+        lr=torch.tensor(rate, device=device),
+        steps=torch.zeros((), dtype=torch.int64, device=device),
+        diverged=torch.full(shape, -1, device=device),
+        seen=torch.zeros(shape[0], size[0], device=device) if preset == "exact" else None,
+    )
+
+
+def _evaluate(fleet: Members, pool: Pool, columns: Tensor) -> Tensor:
+    """Count the right answers (S, K, N + groups) of all members."""
+    streams, n_members, n_classes, _ = fleet.parameters["weight"].shape
+    count = columns.new_zeros(streams * n_members, columns.shape[1])
+    chunk = max(EVALUATE[columns.device.type] // (streams * n_members * n_classes), 16)
+    for start in range(0, len(pool.test_y), chunk):
+        part = slice(start, start + chunk)
+        scores = fleet.scores(pool.test_z[part])
+        if fleet.seen is not None:
+            scores.masked_fill_((fleet.seen == 0)[:, None, :, None], -torch.inf)
+        right = _right(scores, pool.test_y[part])
+        count += right.flatten(0, 1).to(columns.dtype) @ columns[part]
+    return count.view(streams, n_members, -1)
+
+
+def _right(scores: Tensor, y: Tensor) -> Tensor:
+    """Say where the lowest class with the largest score is ``y``: (S, K, n) of (S, K, N, n).
+
+    Comparing with the maximum is many times faster than argmax across rows, and the same where no
+    two classes share it.
+    """
+    best = scores.amax(dim=2, keepdim=True)
+    hits = scores == best
+    if int(hits.sum()) == best.numel():
+        return hits.gather(2, y.expand_as(best)).squeeze(2)
+    return scores.argmax(dim=2) == y
+
+
+def _scores(curve: Tensor, diverged: Tensor, n_classes: int) -> list[list[Score]]:
+    counts = curve.round().to(torch.int64)
+    return [
+        [
+            Score(
+                counts[:, s, k, :n_classes], counts[:, s, k, n_classes:], int(diverged[s, k])
+            )
+            for k in range(diverged.shape[1])
+        ]
+        for s in range(diverged.shape[0])
+    ]

@@ -1,0 +1,105 @@
+"""Which heads train together: what can go together goes together, sized to a memory budget."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from lastlayer.errors import OptionError
+from lastlayer.training.fleet import EVALUATE, Member
+from lastlayer.training.pool import Pool, Rules, Stream
+
+T = TypeVar("T")
+CACHE = 16 << 20  # on a CPU a fleet is fastest while a step's tensors stay in the cache
+
+
+@dataclass(frozen=True)
+class Job:
+    """One gradient head to train on one stream."""
+
+    stream: Stream
+    member: Member
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Jobs that train at once: ``jobs[s][k]`` is the number of the job of stream s, member k."""
+
+    streams: list[Stream]
+    jobs: list[list[int]]
+
+
+def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fleet]:
+    """Group jobs into fleets, none of which takes more than ``memory`` bytes besides the pool.
+
+    The streams of a fleet have tasks of the same sizes, in any order, and members of the same
+    layers and masks; so its tensors are rectangular. Every job is in exactly one fleet.
+    """
+    by_stream: dict[int, list[int]] = defaultdict(list)
+    for number, job in enumerate(jobs):
+        by_stream[id(job.stream)].append(number)
+    alike: dict[object, list[list[int]]] = defaultdict(list)
+    for numbers in by_stream.values():
+        numbers.sort(key=lambda n: (jobs[n].member.layer, jobs[n].member.mask))
+        stream = jobs[numbers[0]].stream
+        kinds = tuple((jobs[n].member.layer, jobs[n].member.mask) for n in numbers)
+        sizes = tuple(sorted(len(task) for task in stream.tasks))
+        alike[kinds, sizes, stream.repeat].append(numbers)
+    return [
+        Fleet([jobs[numbers[0]].stream for numbers in part], part)
+        for group in alike.values()
+        for part in _fit(group, pool, rules, memory)
+    ]
+
+
+def _fit(
+    group: list[list[int]], pool: Pool, rules: Rules, memory: int
+) -> Iterator[list[list[int]]]:
+    """Split streams apart first, and the members of a stream only where one stream is too large."""
+    device = pool.z.device.type
+    stream, member = stream_bytes(group[0], pool, rules), member_bytes(pool, rules)
+    room = memory - evaluation_bytes(device)
+    if room < stream + member:
+        raise OptionError(
+            f"expected a memory budget of at least {_mib(memory - room + stream + member)} MiB "
+            f"for one head of {pool.n_classes} classes and {pool.z.shape[1]} features, "
+            f"got {_mib(memory)} MiB"
+        )
+    if device == "cpu":
+        room = min(room, max(CACHE, stream + member))
+    n_members = min(len(group[0]), max((room - stream) // member, 1))
+    n_streams = max(room // (stream + n_members * member), 1)
+    for streams in _chunks(group, n_streams):
+        for start in range(0, len(group[0]), n_members):
+            yield [numbers[start : start + n_members] for numbers in streams]
+
+
+def member_bytes(pool: Pool, rules: Rules) -> int:
+    """What a step needs for one head: its state and gradient, and its logits of a batch."""
+    return 4 * pool.n_classes * (8 * pool.z.shape[1] + 4 * rules.batch_size)
+
+
+def stream_bytes(numbers: list[int], pool: Pool, rules: Rules) -> int:
+    """What a step needs for one stream: its batch of features and targets."""
+    return 4 * rules.batch_size * (2 * pool.z.shape[1] + 2 * pool.n_classes)
+
+
+def evaluation_bytes(device: str) -> int:
+    """What scoring needs: logits, the same once more, and where they are largest."""
+    return 12 * EVALUATE[device]
+
+
+def default_memory(device: torch.device) -> int:
+    """Half of what a GPU has free, or 1 GiB of a CPU's memory."""
+    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 1 << 30
+
+
+def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def _mib(n: int) -> int:
+    return -(-n // (1 << 20))

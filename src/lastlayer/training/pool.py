@@ -1,0 +1,72 @@
+"""What heads are trained and tested on: tensors and row indices, nothing of files or scenarios."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lastlayer.training.batches import BATCH_SIZE
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The samples that all streams draw from, and the test samples that all heads are scored on."""
+
+    z: Tensor  # (n, h)
+    y: Tensor  # (n,) int64 below n_classes
+    test_z: Tensor  # (m, h)
+    test_y: Tensor  # (m,)
+    n_classes: int
+    test_group: Tensor | None = None  # (m,) the test task of each test sample; None: one for all
+
+    @property
+    def n_groups(self) -> int:
+        """How many test tasks there are."""
+        return 1 if self.test_group is None else int(self.test_group.max()) + 1
+
+    def test_columns(self) -> Tensor:
+        """Give 0/1 columns (m, N + groups): a sample's class and its test task."""
+        group = torch.zeros_like(self.test_y) if self.test_group is None else self.test_group
+        columns = torch.zeros(len(self.test_y), self.n_classes + self.n_groups)
+        rows = torch.arange(len(self.test_y))
+        columns[rows, self.test_y] = 1
+        columns[rows, self.n_classes + group] = 1
+        return columns
+
+    def to(self, device: torch.device) -> "Pool":
+        """Bring the samples to a device, features widened to float32."""
+        return Pool(
+            self.z.to(device, torch.float32),
+            self.y.to(device),
+            self.test_z.to(device, torch.float32),
+            self.test_y.to(device),
+            self.n_classes,
+            None if self.test_group is None else self.test_group.to(device),
+        )
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The tasks in the order in which they arrive, and the seed of their shuffling."""
+
+    tasks: tuple[Tensor, ...]  # training rows of each task
+    seed: int = 0
+    repeat: int = 1  # how often a gradient head goes through the task in one epoch
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How streams are fed: the paper's rules are the defaults."""
+
+    epochs: int = 5
+    batch_size: int = BATCH_SIZE
+    skip_single: bool = True  # a batch of one sample is skipped
+
+
+@dataclass(frozen=True)
+class Score:
+    """How many test samples one head got right: before training, then after each epoch."""
+
+    by_class: Tensor  # (1 + tasks · epochs, N) counts; −1: it could not predict
+    by_group: Tensor  # (1 + tasks · epochs, groups)
+    diverged: int = -1  # the step that left the finite numbers

@@ -1,0 +1,44 @@
+"""One step of a fleet on its device: called plainly on a CPU, replayed as a CUDA graph on a GPU."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from lastlayer.heads.descent import Members, step
+from lastlayer.training.pool import Pool
+
+
+@dataclass
+class Stepper:
+    """Takes steps. On a GPU the first batch of a shape runs plainly and the second is recorded."""
+
+    fleet: Members
+    pool: Pool
+    _graphs: dict[tuple[int, bool], "_Graph"] = field(default_factory=dict)
+
+    def __call__(self, rows: Tensor, share: Tensor | None) -> None:
+        """Take one step on the rows (S, n) of the pool."""
+        key = (rows.shape[1], share is not None)
+        if rows.is_cuda and key in self._graphs:
+            self._graphs[key].replay(rows, share)
+            return
+        step(self.fleet, self.pool.z[rows], self.pool.y[rows], share)
+        if rows.is_cuda:
+            self._graphs[key] = _Graph(self, rows.clone(), None if share is None else share.clone())
+
+
+class _Graph:
+    """A recorded step: recording runs nothing, replaying launches all its kernels at once."""
+
+    def __init__(self, stepper: Stepper, rows: Tensor, share: Tensor | None) -> None:
+        self.rows, self.share = rows, share
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            step(stepper.fleet, stepper.pool.z[rows], stepper.pool.y[rows], share)
+
+    def replay(self, rows: Tensor, share: Tensor | None) -> None:
+        self.rows.copy_(rows)
+        if share is not None and self.share is not None:
+            self.share.copy_(share)
+        self.graph.replay()
