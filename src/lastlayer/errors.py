@@ -51,3 +51,7 @@ class FileFormatError(LastLayerError, ValueError):
 
 class MissingFileError(LastLayerError, FileNotFoundError):
     """A file that is needed is not there; the message says how it is made."""
+
+
+class WriteError(LastLayerError, OSError):
+    """A file that cannot be written; what was there before is still there."""

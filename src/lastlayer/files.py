@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.errors import FileFormatError, MissingFileError, WriteError
 
 FORMAT = 1
 _KEY = "lastlayer"
@@ -44,18 +44,39 @@ def write_tensors(
     path = Path(path)
     document: dict[str, Any] = {"kind": kind, "format": FORMAT, "metadata": dict(metadata)}
     document["checksum"] = _checksum(fingerprint(tensors), document["metadata"])
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and not path.is_file():
+        raise WriteError(f"expected a file to write, but {path} is a folder or a device")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, _apart(tensors), {_KEY: json.dumps(document)})
+    except (SafetensorError, OSError) as error:
+        raise WriteError(f"cannot write {path}: {error}") from error
+
+
+def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write beside the file, then put it in its place in one go."""
     descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(descriptor)
     try:
-        save_file(whole, unfinished, metadata={_KEY: json.dumps(document)})
+        save_file(tensors, unfinished, metadata=metadata)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(unfinished, 0o666 & ~umask)
         os.replace(unfinished, path)
     finally:
         Path(unfinished).unlink(missing_ok=True)
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copy what overlaps another tensor in memory: safetensors would refuse to write it."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    end = 0
+    for name, tensor in sorted(whole.items(), key=lambda item: item[1].data_ptr()):
+        start = tensor.data_ptr()
+        if start < end:
+            whole[name] = tensor.clone()
+        end = max(end, start + tensor.nbytes)
+    return whole
 
 
 def read_tensors(
@@ -95,7 +116,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         if not 2 <= size <= _MAX_HEADER or size > path.stat().st_size:
-            raise FileFormatError(f"expected a safetensors file, but {path} is none")
+            raise FileFormatError(f"expected a safetensors file, but {path} is none, or truncated")
         try:
             header = json.loads(file.read(size))
         except ValueError as error:
@@ -117,7 +138,7 @@ def _document(header: dict[str, Any], path: Path, kind: str) -> dict[str, Any]:
         ) from error
     if found != kind:
         raise FileFormatError(f"expected a lastlayer {kind} file, but {path} holds {found}")
-    if version > FORMAT:
+    if not isinstance(version, int) or version > FORMAT:
         raise FileFormatError(
             f"{path} has format {version}, but this version reads up to {FORMAT}: update lastlayer"
         )
@@ -125,9 +146,9 @@ def _document(header: dict[str, Any], path: Path, kind: str) -> dict[str, Any]:
 
 
 _DTYPES = {
-    "F64": "torch.float64", "F32": "torch.float32", "F16": "torch.float16", "I64": "torch.int64",
-    "I32": "torch.int32", "I16": "torch.int16", "I8": "torch.int8", "U8": "torch.uint8",
-    "BOOL": "torch.bool",
+    "F64": "torch.float64", "F32": "torch.float32", "F16": "torch.float16",
+    "BF16": "torch.bfloat16", "I64": "torch.int64", "I32": "torch.int32", "I16": "torch.int16",
+    "I8": "torch.int8", "U8": "torch.uint8", "BOOL": "torch.bool",
 }  # fmt: skip
 
 
@@ -139,6 +160,8 @@ def _digests(path: Path, header: Mapping[str, Any], start: int) -> Iterator[tupl
             try:
                 first, last = entry["data_offsets"]
                 dtype, shape = _DTYPES[entry["dtype"]], list(entry["shape"])
+                if not 0 <= first <= last:
+                    raise ValueError(f"offsets {first} to {last}")
             except (KeyError, TypeError, ValueError) as error:
                 raise FileFormatError(f"{path} has a damaged header at '{name}'") from error
             if start + last > size:
