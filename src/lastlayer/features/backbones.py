@@ -1,7 +1,6 @@
 """The frozen backbones by name, and the loading of their weights."""
 
 import os
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +65,7 @@ def _read_state(weights: str | os.PathLike[str] | None, expected: str) -> Mappin
         raise MissingFileError(f"expected {expected}, but {given}: download and name them")
     try:
         state = torch.load(weights, map_location="cpu", weights_only=True)
-    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+    except Exception as error:  # a damaged checkpoint may raise anything
         raise FileFormatError(
             f"expected {expected}, but {weights} is no PyTorch checkpoint, or not a safe one"
         ) from error
