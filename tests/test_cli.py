@@ -1,0 +1,80 @@
+"""The command line: what it writes, and how it says what is wrong."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lastlayer import load_features
+from lastlayer.cli import main
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["lastlayer", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "40")
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    return int(exit_.value.code or 0)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    day = np.arange(20) // 5
+    np.savez(tmp_path / "a.npz", emb=np.eye(20), y=np.arange(20) % 2, day=day, hour=day)
+    return tmp_path / "a.npz"
+
+
+def test_import(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    out = table.parent / "new folder" / "mine.safetensors"
+    options = ["--label", "y", "--domain", "day", "--domain", "hour", "--test", 0.3, "--seed", 1]
+    assert run(monkeypatch, "import", table, "--embedding", "emb", *options, "--out", out) == 0
+    assert (
+        "14 train, 6 test, 20 features, labels: y (2), day (4), hour (4)" in capsys.readouterr().out
+    )
+    assert load_features(out).label == "y"
+    assert os.listdir(out.parent) == [out.name]
+
+
+def test_an_error_is_one_line_without_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    out = table.parent / "mine.safetensors"
+    command = ["import", table, "--embedding", "em[b]", "--label", "y", "--out", out]
+    assert run(monkeypatch, *command) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        "error: unknown column 'em[b]'; did you mean 'emb'? there are: emb, y, day, hour\n"
+    )
+    assert not out.exists()
+
+
+def test_a_place_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    options = ["--embedding", "emb", "--label", "y", "--out", table / "below a file"]
+    assert run(monkeypatch, "import", table, *options) == 1
+    assert capsys.readouterr().err.startswith("error: cannot write")
+
+
+def test_wrong_usage_has_its_own_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    assert run(monkeypatch, "import", table) == 2
+    assert run(monkeypatch, "imprt") == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_extract_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    options = ["--root", tmp_path, "--backbone", "resnet20-cifar10", "--out", tmp_path / "a"]
+    assert run(monkeypatch, "extract", "cifar11", *options) == 1
+    assert "did you mean 'cifar10'" in capsys.readouterr().err
+    assert run(monkeypatch, "extract", "cifar10", *options) == 1
+    assert "but none were given: download" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == []
