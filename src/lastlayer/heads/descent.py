@@ -5,7 +5,7 @@ same mini-batches. A head is a fleet of one stream with one member. Logits are k
 (…, classes, samples), so that the softmax runs along whole vectors of samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
@@ -56,6 +56,12 @@ class Members:
         scores = products.view(*v.shape[:3], -1)
         self.divide_by_norm(scores, z)
         return scores
+
+    def mark_diverged(self) -> None:
+        """Note the members whose parameters have left the finite numbers with the last step."""
+        finite = _norms(self.parameters, self.lr).isfinite().all(dim=0)
+        lost = ~finite & (self.diverged < 0)
+        torch.where(lost, self.steps - 1, self.diverged, out=self.diverged)
 
     def divide_by_norm(self, scores: Tensor, z: Tensor) -> None:
         """Divide by ‖z‖ where a form takes the direction of z; each sample is one column."""
@@ -142,10 +148,7 @@ def _touched(members: Members, present: Tensor, share: Tensor | None) -> Tensor 
 
 def _descend(members: Members, gradient: dict[str, Tensor], touched: Tensor | None) -> None:
     """Clip each member's gradient, and move by the momentum of all it has had."""
-    flat = [g.reshape(*members.lr.shape, -1) for g in gradient.values()]
-    norm = torch.linalg.vector_norm(
-        torch.stack([torch.linalg.vector_norm(g, dim=-1) for g in flat]), dim=0
-    )
+    norm = torch.linalg.vector_norm(_norms(gradient, members.lr), dim=0)
     lost = ~torch.isfinite(norm) & (members.diverged < 0)
     torch.where(lost, members.steps, members.diverged, out=members.diverged)
     clip = (CLIP / (norm + 1e-6)).clamp(max=1)
@@ -161,6 +164,12 @@ def _descend(members: Members, gradient: dict[str, Tensor], touched: Tensor | No
             velocity *= 1 + moves * (MOMENTUM - 1)
         velocity += g
         members.parameters[name].addcmul_(velocity, rate, value=-1)
+
+
+def _norms(parts: Mapping[str, Tensor], lr: Tensor) -> Tensor:
+    """Give the norm of each part for each member, (parts, S, K)."""
+    flat = [part.reshape(*lr.shape, -1) for part in parts.values()]
+    return torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in flat])
 
 
 def _as(tensor: Tensor, x: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ def train_fleet(
     fleet = launch(pool, members, preset)
     take_step = Stepper(fleet, pool)
     columns = pool.test_columns().to(pool.z.device)
-    curve = [_evaluate(fleet, pool, columns)]
+    curve, steps = [_evaluate(fleet, pool, columns)], [0]
     for task in range(len(streams[0].tasks)):
         generators = [torch.Generator().manual_seed(stream.seed) for stream in streams]
         for _ in range(rules.epochs):
@@ -60,10 +60,18 @@ def train_fleet(
             for rows, share in epoch_of_batches(streams, task, rules, generators, pool.z.device):
                 take_step(rows, share)
                 visits += rows.numel()
+            fleet.mark_diverged()
             curve.append(_evaluate(fleet, pool, columns))
+            steps.append(int(fleet.steps))
             if on_epoch is not None:
                 on_epoch(visits)
-    return _scores(torch.stack(curve).cpu(), fleet.diverged.cpu(), pool.n_classes)
+    counts = torch.stack(curve).round().to("cpu", torch.int64)
+    diverged = fleet.diverged.cpu()
+    lost = (diverged >= 0) & (torch.tensor(steps)[:, None, None] > diverged)
+    if preset == "exact":
+        lost[0] = True  # before it has seen a class, a head cannot predict
+    counts[lost] = -1
+    return _scores(counts, diverged, pool.n_classes)
 
 
 def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> Members:
@@ -124,14 +132,11 @@ def _right(scores: Tensor, y: Tensor) -> Tensor:
     return scores.argmax(dim=2) == y
 
 
-def _scores(curve: Tensor, diverged: Tensor, n_classes: int) -> list[list[Score]]:
-    counts = curve.round().to(torch.int64)
+def _scores(counts: Tensor, diverged: Tensor, n_classes: int) -> list[list[Score]]:
+    """Take the counts (evaluations, S, K, N + groups) apart, one score for each member."""
+    by_class, by_group = counts[..., :n_classes], counts[..., n_classes:]
+    streams, members = (range(n) for n in diverged.shape)
     return [
-        [
-            Score(
-                counts[:, s, k, :n_classes], counts[:, s, k, n_classes:], int(diverged[s, k])
-            )
-            for k in range(diverged.shape[1])
-        ]
-        for s in range(diverged.shape[0])
+        [Score(by_class[:, s, k], by_group[:, s, k], int(diverged[s, k])) for k in members]
+        for s in streams
     ]

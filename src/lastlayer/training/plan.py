@@ -34,9 +34,12 @@ class Fleet:
 def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fleet]:
     """Group jobs into fleets, none of which takes more than ``memory`` bytes besides the pool.
 
-    The streams of a fleet have tasks of the same sizes, in any order, and members of the same
-    layers and masks; so its tensors are rectangular. Every job is in exactly one fleet.
+    The streams of a fleet have members of the same layers and masks, so its tensors are
+    rectangular. On a CPU their tasks have the same sizes too, in any order: what a shorter stream
+    is padded with is work there, but not on a GPU, where a step costs its launch. Every job is in
+    exactly one fleet.
     """
+    on_cpu = pool.z.device.type == "cpu"
     by_stream: dict[int, list[int]] = defaultdict(list)
     for number, job in enumerate(jobs):
         by_stream[id(job.stream)].append(number)
@@ -45,8 +48,8 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
         numbers.sort(key=lambda n: (jobs[n].member.layer, jobs[n].member.mask))
         stream = jobs[numbers[0]].stream
         kinds = tuple((jobs[n].member.layer, jobs[n].member.mask) for n in numbers)
-        sizes = tuple(sorted(len(task) for task in stream.tasks))
-        alike[kinds, sizes, stream.repeat].append(numbers)
+        sizes = (stream.repeat, *sorted(len(task) for task in stream.tasks))
+        alike[kinds, sizes if on_cpu else len(stream.tasks)].append(numbers)
     return [
         Fleet([jobs[numbers[0]].stream for numbers in part], part)
         for group in alike.values()
