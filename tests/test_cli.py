@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 from lastlayer import load_features
@@ -78,3 +79,17 @@ def test_extract_says_what_it_needs(
     assert run(monkeypatch, "extract", "cifar10", *options) == 1
     assert "but none were given: download" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
+
+
+def test_the_commands_of_the_docs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "features.md").read_text()
+    commands = [line.split()[1:] for line in page.splitlines() if line.startswith("lastlayer imp")]
+    monkeypatch.chdir(tmp_path)
+    columns = {"species": ["owl", "emu"] * 10, "session": [1, 2] * 10}
+    columns |= {"part": ["train"] * 15 + ["test"] * 5}
+    z = np.eye(20)
+    np.savez("birds.npz", z=z, **{name: np.array(values) for name, values in columns.items()})
+    pl.DataFrame({"z": list(z), **columns}).write_parquet("birds.parquet")
+    for command, n_train in zip(commands, (15, 16), strict=True):
+        assert run(monkeypatch, *command) == 0
+        assert len(load_features("birds.safetensors").train) == n_train

@@ -1,5 +1,6 @@
 """Extraction: the network takes the released weights, and the features are what it gives."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 import torch
 from torch.nn.functional import batch_norm, conv2d, relu
 
+from lastlayer import load_features
+from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
 from lastlayer.features import Features
 from lastlayer.features.backbones import BACKBONES, load_backbone
@@ -175,3 +178,17 @@ def test_the_backbone_is_frozen(weights: Path) -> None:
     network = load_backbone("resnet20-cifar100", weights)
     assert not network.training
     assert not any(parameter.requires_grad for parameter in network.parameters())
+
+
+def test_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: Path, run: Extract
+) -> None:
+    out = tmp_path / "out.safetensors"
+    options = {"--root": tmp_path, "--backbone": "resnet20-cifar100", "--weights": weights}
+    options |= {"--out": out, "--dtype": "float32", "--batch-size": 4}
+    words = [str(word) for option in options.items() for word in option]
+    monkeypatch.setattr(sys, "argv", ["lastlayer", "extract", "cifar100", *words])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert not exit_.value.code
+    assert load_features(out).fingerprint == run(dtype="float32", batch_size=4).fingerprint
