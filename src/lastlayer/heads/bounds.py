@@ -1,0 +1,106 @@
+"""Which rows can be among the k nearest of a query: bounds from one matrix product per tile.
+
+With a query q and a row m centred and scaled, ½‖m‖² − q·m orders the rows of q as their distances
+do. A tile of these values comes from one product, whose rounding error is bounded. The rows are
+taken in short runs: only a run whose least value is not above the k-th best is looked at again.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+TILE = 1 << 22  # elements of one tile, the largest array made on the way
+SIDE = 2048  # queries, and rows, of one tile
+PAIRS = 1 << 17  # pairs of a query and a row in one piece
+_RUN = 64  # rows that are first looked at as one
+_FAR = 1e30  # beyond every value of a tile
+
+
+class Frame(NamedTuple):
+    """What is taken off all numbers, and what they are divided by: any frame is right."""
+
+    centre: Tensor  # (h,), of the type to subtract in
+    scale: float
+    dtype: torch.dtype  # of the product
+    error: float  # c, where a value is wrong by at most c/4·(‖q‖² + ‖m‖²)
+
+
+def fit_frame(queries: Tensor, rows: Tensor) -> Frame:
+    """Make a frame in which the numbers are near 0 and at most about 1."""
+    h = queries.shape[1]
+    ends = [float(end) for x in (queries, rows) for end in x.aminmax()]
+    scale = (max(ends) - min(ends)) or 1.0
+    wide = torch.float32 if 1 / _FAR < scale < _FAR else torch.float64
+    wide = torch.promote_types(torch.promote_types(queries.dtype, rows.dtype), wide)
+    centre = rows[: TILE // h or 1][:SIDE].to(wide).mean(dim=0)
+    dtype = _product_dtype(h)
+    return Frame(centre, scale, dtype, 2 * (h + 4) * torch.finfo(dtype).eps)
+
+
+def candidates(
+    squared: Tensor, queries: Tensor, rows: Tensor, frame: Frame
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Find all pairs that can be among the k nearest, for each query in the order of the rows.
+
+    Args:
+        squared: (n, k), the squared distances to beat; ∞ to begin with.
+        queries: (n, h), n and k at most such that n·h and n·k are within a tile.
+        rows: (m, h).
+        frame: of these queries and rows.
+
+    Yields:
+        Numbers of queries and numbers of rows, at most about ``PAIRS`` of them.
+    """
+    q, k = _scale(queries, frame), squared.shape[1]
+    norm = q.square().sum(1, keepdim=True)
+    # k values that are, one by one, not below the k least true ones
+    upper = (squared.sqrt() / frame.scale).square().to(q) * (0.5 + 1e-6) - norm / 2
+    slack = 2 * frame.error * norm + 1 / _FAR
+    q = torch.cat([-q, torch.ones_like(norm)], dim=1)
+    size = min(SIDE, TILE // queries.shape[1] or 1, rows.shape[0])
+    run = max(1, min(_RUN, size // (2 * k)))
+    tile = q.new_empty(q.shape[0] * (size + run))
+    for start in range(0, rows.shape[0], size):
+        m = _with_norms(rows[start : start + size], run, frame)
+        values = tile[: q.shape[0] * m.shape[0]].view(q.shape[0], -1)
+        torch.mm(q, m.T, out=values)  # into a tensor: autocast leaves its precision alone
+        low = values.unflatten(1, (-1, run)).amin(2)
+        peak = 8 * frame.error * m[:, -1].unflatten(0, (-1, run)).amax(1)
+        upper = torch.cat([upper, low + peak], dim=1).topk(k, largest=False).values
+        limit = (upper[:, -1:] + slack).clamp(max=_FAR)
+        for i, j in _not_above(limit, values.view(-1, run), low):
+            yield i, j + start
+
+
+def _not_above(limit: Tensor, values: Tensor, low: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Find the pairs (query, place in the tile) whose value is not above the query's limit."""
+    found = (low <= limit).nonzero(as_tuple=True)
+    for i, run in zip(*(t.split(PAIRS // values.shape[1]) for t in found), strict=True):
+        inside = values[i * low.shape[1] + run] <= limit[i]
+        which, place = inside.nonzero(as_tuple=True)
+        yield i[which], run[which] * values.shape[1] + place
+
+
+def _scale(x: Tensor, frame: Frame) -> Tensor:
+    return ((x.to(frame.centre.dtype) - frame.centre) / frame.scale).to(frame.dtype)
+
+
+def _with_norms(rows: Tensor, run: int, frame: Frame) -> Tensor:
+    """Put ½‖m‖² less its error beside each row m, and far rows at the end to fill the last run."""
+    m = _scale(rows, frame)
+    full = m.new_zeros(-(-m.shape[0] // run) * run, m.shape[1] + 1)
+    full[:, -1] = 2 * _FAR
+    full[: m.shape[0], :-1] = m
+    full[: m.shape[0], -1] = m.square().sum(1) * (0.5 - frame.error)
+    return full
+
+
+def _product_dtype(h: int) -> torch.dtype:
+    """float32, or float64 where that is too coarse or PyTorch may round its products further."""
+    try:
+        whole = torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # no answer where the setting was made for one kind of device only
+        whole = False
+    return torch.float32 if whole and h < 100_000 else torch.float64

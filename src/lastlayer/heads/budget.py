@@ -1,0 +1,72 @@
+"""A budget: how many rows of each class a memory keeps, and which ones."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.heads.memory import Memory
+from lastlayer.heads.resizable import Resizable
+from lastlayer.names import look_up
+
+_TILE = 1 << 22  # elements of the largest array made on the way
+
+
+class Budget(Resizable):
+    """Cuts the classes of a memory to size; what it has kept never depends on other classes.
+
+    Args:
+        size: how many rows a class that is cut keeps.
+        limit: how many rows a class may have without being cut.
+        keep: "central" keeps the rows with the least summed distance to their class, "random" a
+            uniform sample of all that came, whatever the batches, "first" the earliest.
+        seed: of the random choice.
+    """
+
+    priority: Tensor  # (n,) float64, for each row of the memory: the least are kept at random
+    arrived: Tensor  # () int64: rows that have come so far
+
+    def __init__(self, size: int, limit: int, keep: str, seed: int) -> None:
+        super().__init__()
+        self.size, self.limit, self.seed = size, limit, seed
+        self._rank = look_up(keep, RANKS, "way to keep")
+        self.register_buffer("priority", torch.empty(0, dtype=torch.float64))
+        self.register_buffer("arrived", torch.zeros((), dtype=torch.int64))
+
+    def admit(self, n: int) -> None:
+        """Note that n rows were appended; the priority of a row depends on its number only."""
+        source = np.random.PCG64(self.seed).advance(int(self.arrived))
+        drawn = torch.from_numpy(np.random.Generator(source).random(n))
+        self.priority = torch.cat([self.priority, drawn.to(self.priority)])
+        self.arrived += n
+
+    def cut(self, memory: Memory) -> None:
+        """Cut the classes that have more rows than the limit; at equal rank earlier rows stay."""
+        stays = torch.ones_like(memory.y, dtype=torch.bool)
+        for c in (memory.y.bincount() > self.limit).nonzero().flatten():
+            rows = (memory.y == c).nonzero().flatten()
+            rank = self._rank(memory.z, self.priority, rows)
+            stays[rows[rank.argsort(stable=True)[self.size :]]] = False
+        if not bool(stays.all()):
+            self.keep(memory, stays)
+
+    def keep(self, memory: Memory, stays: Tensor) -> None:
+        """Keep the rows marked in ``stays`` (n,) and drop the others."""
+        memory.keep(stays.nonzero().flatten())
+        self.priority = self.priority[stays]
+
+
+def summed_distance(z: Tensor) -> Tensor:
+    """Give each row's summed distance (n,) to all rows; the central rows have the least."""
+    z = z.double()
+    parts = z.split(_TILE // z.shape[0] or 1)
+    mode = "donot_use_mm_for_euclid_dist"  # by differences, so that equal rows rank alike
+    return torch.cat([torch.cdist(part, z, compute_mode=mode).sum(1) for part in parts])
+
+
+RANKS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "central": lambda z, priority, rows: summed_distance(z[rows]),
+    "random": lambda z, priority, rows: priority[rows],
+    "first": lambda z, priority, rows: rows,
+}

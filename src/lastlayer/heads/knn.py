@@ -1,0 +1,164 @@
+"""K nearest neighbours among the features seen: each votes for its class with 1/distance."""
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import OptionError, UnsupportedError
+from lastlayer.heads.budget import RANKS, Budget
+from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.memory import Memory
+from lastlayer.heads.neighbours import Nearest, extend, nobody
+from lastlayer.names import look_up
+
+_BLOCK = 1 << 20  # logits, or neighbours, that are made at once
+
+
+class KnnHead(Head):
+    """The k nearest neighbours vote; the logits are the logarithms of their shares of the vote.
+
+    Neighbours at distance 0 share the vote among themselves. At equal distance the row that was
+    stored earlier is nearer. A class without a vote has logit −∞.
+
+    Under "exact" everything is kept, unless there is a budget: then each ``observe`` cuts the
+    classes above it. Under "paper" classes with more than 250 rows are cut to their 150 most
+    central ones, after each ``observe`` while more than 200 · n_classes rows are stored, and
+    before the first ``forward`` after it in any case.
+
+    Args:
+        in_features: the size h of a feature vector.
+        n_classes: classes known beforehand (0: none).
+        preset: "exact" or "paper".
+        k: how many neighbours vote; all of them while fewer are stored.
+        budget: rows kept per class (None: all).
+        keep: which ones: "central" (least summed distance to their class, as the paper),
+            "random" (a uniform sample of all seen, whatever the batches) or "first".
+        seed: of the random choice.
+
+    >>> head = KnnHead(in_features=1, k=2)
+    >>> head.observe(torch.tensor([[0.0], [3.0], [9.0]]), torch.tensor([0, 1, 1]))
+    >>> head(torch.tensor([[1.0]])).softmax(dim=1)
+    tensor([[0.6667, 0.3333]], dtype=torch.float64)
+    """
+
+    name = "knn"
+    passes = 1
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int = 0,
+        preset: Preset = "exact",
+        *,
+        k: int = 5,
+        budget: int | None = None,
+        keep: str = "central",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(in_features, n_classes, preset, k=k, budget=budget, keep=keep, seed=seed)
+        for option, value, least in (("k", k, 1), ("budget", budget, 1), ("seed", seed, 0)):
+            if value is not None and value < least:
+                raise OptionError(f"expected {option} of at least {least}, got {value}")
+        if preset == "paper" and (budget is not None or keep != "central"):
+            raise OptionError(
+                "expected preset 'paper' without budget and keep, since it cuts classes to their "
+                f"150 most central rows, got budget={budget} and keep='{keep}'"
+            )
+        look_up(keep, RANKS, "way to keep")
+        self.k = k
+        self.memory = Memory(in_features)
+        size, limit = (150, 250) if preset == "paper" else (budget, budget)
+        self.budget = Budget(size, limit, keep, seed) if size and limit else None
+
+    def follow(self, z: Tensor) -> "Following":
+        """Keep the neighbours of ``z`` (n, h), so that later logits cost only the new data."""
+        return Following(self, self._check_features(z))
+
+    def forget_class(self, y: int) -> None:
+        """Make it as if class ``y`` had never been observed."""
+        if not 0 <= y < self.n_classes:
+            raise self._unknown_class(y)
+        stays = self.memory.y != y
+        if self.budget is None:
+            self.memory.keep(stays.nonzero().flatten())
+        else:
+            self.budget.keep(self.memory, stays)
+        self.seen[y] = False
+
+    def _learn(self, z: Tensor, y: Tensor) -> None:
+        self.memory.append(z, y)
+        if self.budget is not None:
+            self.budget.admit(z.shape[0])
+            if self.preset == "exact" or len(self.memory) > 200 * self.n_classes:
+                self.budget.cut(self.memory)
+
+    def _refresh(self) -> None:
+        if self.budget is not None:
+            self.budget.cut(self.memory)
+
+    def _logits(self, z: Tensor) -> Tensor:
+        logits, z = self._room(z.shape[0]), z.to(self.seen.device)
+        for part, out in zip(self._split(z), self._split(logits), strict=True):
+            none = nobody(part.shape[0], self.k, part.device)
+            _vote(extend(none, part, self.memory.z), self.memory.y, out)
+        return logits
+
+    def _room(self, n: int) -> Tensor:
+        return torch.empty(n, self.n_classes, dtype=torch.float64, device=self.seen.device)
+
+    def _split(self, tensor: Tensor) -> Sequence[Tensor]:
+        return torch.split(tensor, _BLOCK // max(self.k, self.n_classes) or 1)
+
+    def _merge(self, other: Self) -> Self:
+        if self.budget is not None:
+            raise UnsupportedError(
+                "a 'knn' head with a budget cannot be merged exactly: the rows that were dropped "
+                "would count; one with preset 'exact' and no budget can"
+            )
+        n_classes = max(self.n_classes, other.n_classes)
+        merged = type(self)(n_classes=n_classes, **self.settings).to(self.seen.device)
+        for part in (self, other):
+            merged.observe(part.memory.z, part.memory.y)
+        return merged
+
+
+class Following:
+    """The neighbours of fixed queries in a head's growing memory; made by ``KnnHead.follow``.
+
+    Each call looks only at the rows stored since the last one; where rows were dropped, it starts
+    afresh. It keeps k distances and row numbers for each query.
+    """
+
+    def __init__(self, head: KnnHead, z: Tensor) -> None:
+        self._head, self._z = head, z.to(head.seen.device)
+        self._rewrites = -1
+
+    def logits(self) -> Tensor:
+        """Give what ``head(z)`` would now, to the bit."""
+        head, memory = self._head, self._head.memory
+        head._check_learned()
+        head._refresh_if_stale()
+        if memory.rewrites != self._rewrites:
+            self._nearest = nobody(self._z.shape[0], head.k, self._z.device)
+            self._rows, self._rewrites = 0, memory.rewrites
+        self._nearest = extend(self._nearest, self._z, memory.z[self._rows :], self._rows)
+        self._rows = len(memory)
+        logits = head._room(self._z.shape[0])
+        for *near, out in zip(*map(head._split, (*self._nearest, logits)), strict=True):
+            _vote(Nearest(*near), memory.y, out)
+        return logits
+
+
+def _vote(nearest: Nearest, y: Tensor, out: Tensor) -> None:
+    """Write the logarithms of the shares of the vote to ``out`` (n, n_classes)."""
+    distance = nearest.squared.sqrt()
+    here = distance == 0
+    weight = torch.where(here.any(dim=1, keepdim=True), here.double(), 1 / distance)
+    total = torch.zeros_like(out[:, :1])
+    out.zero_()
+    for vote, row in zip(weight.split(1, 1), nearest.row.split(1, 1), strict=True):
+        out.scatter_add_(1, y[row], vote)  # one neighbour at a time: a fixed order of summation
+        total += vote
+    out.div_(total).log_()
