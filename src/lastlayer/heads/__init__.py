@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
 from lastlayer.errors import OptionError
@@ -72,15 +73,26 @@ def make_head(
     1
     """
     base, found = split_name(name, mask)
+    known = options_of(base)
+    for wrong in options.keys() - set(known):
+        raise OptionError(
+            f"head '{base}' has no option '{wrong}'; there are: {', '.join(known) or 'none'}"
+        )
     if base in LAYERS:
         options["mask"] = found
-    try:
-        return HEADS[base](in_features=in_features, n_classes=n_classes, preset=preset, **options)
-    except TypeError as error:
-        if "unexpected keyword" not in str(error):
-            raise
-        wrong = str(error).split("'")[1]
-        raise OptionError(f"head '{base}' has no option '{wrong}'") from error
+    return HEADS[base](in_features=in_features, n_classes=n_classes, preset=preset, **options)
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """Name what can be set about a head beyond its sizes, mask and preset.
+
+    >>> options_of("slda")
+    ('shrinkage', 'prior', 'per_class_scatter')
+    """
+    base, _ = split_name(name)
+    parameters = signature(HEADS[base]).parameters.values()
+    options = (p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
+    return tuple(option for option in options if option != "mask")
 
 
 def load_head(path: str | os.PathLike[str]) -> Head:
@@ -102,5 +114,6 @@ __all__ = [
     "SldaHead",
     "load_head",
     "make_head",
+    "options_of",
     "split_name",
 ]

@@ -50,6 +50,7 @@ class GradientHead(Head):
     """
 
     passes = None
+    weight: Tensor  # (n_classes, h)
     steps: Tensor  # () how often it has been observed
 
     def __init__(
@@ -107,6 +108,11 @@ class GradientHead(Head):
             self._buffers.update(before)
             raise
 
+    def _check_features(self, z: Tensor) -> Tensor:
+        """Narrow features to the type of the rows; what is finite must still be so there."""
+        z = super()._check_features(z)
+        return z if z.dtype == self.weight.dtype else super()._check_features(z.to(self.weight))
+
     def _learn(self, z: Tensor, y: Tensor) -> None:
         parameters = {name: part.clone()[None, None] for name, part in self.parts().items()}
         velocity = {
@@ -123,8 +129,9 @@ class GradientHead(Head):
             diverged=torch.full((1, 1), -1, device=self.steps.device),
             seen=self.seen.to(self.weight.dtype)[None].clone() if exact else None,
         )
-        step(members, z[None].to(self.weight.dtype), y[None])
-        if int(members.diverged) >= 0 or not all(_norm_is_finite(p) for p in parameters.values()):
+        step(members, z[None], y[None])
+        members.mark_diverged()
+        if int(members.diverged) >= 0:
             raise DivergedError(
                 f"training left the finite numbers at step {int(self.steps) + 1} with learning "
                 f"rate {self.options['lr']}: use a smaller one; the head is as before this batch"
@@ -135,7 +142,7 @@ class GradientHead(Head):
         self.steps = members.steps
 
     def _logits(self, z: Tensor) -> Tensor:
-        return self.form.logits(z.to(self.weight.dtype), self.parts())
+        return self.form.logits(z, self.parts())
 
     def _grow(self, n_classes: int) -> None:
         known = self.n_classes
@@ -148,7 +155,3 @@ class GradientHead(Head):
             setattr(self, name, torch.cat([old, more]))
             velocity = getattr(self, f"velocity_{name}")
             setattr(self, f"velocity_{name}", torch.cat([velocity, torch.zeros_like(more)]))
-
-
-def _norm_is_finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(torch.linalg.vector_norm(tensor)))

@@ -64,6 +64,11 @@ class Head(Resizable, ABC):
         """The arguments that would make such a head anew."""
         return {"in_features": self.in_features, "preset": self.preset, **self.options}
 
+    @property
+    def additive(self) -> bool:
+        """Whether it keeps statistics that add up: ``merge`` then costs the same for any data."""
+        return False
+
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
         z, y = self._check_features(z), self._check_labels(y, z.shape[0])
@@ -116,7 +121,7 @@ class Head(Resizable, ABC):
     def _logits(self, z: Tensor) -> Tensor:
         """Give the logits of checked features, whichever classes have been seen."""
 
-    def _refresh(self) -> None:  # noqa: B027  (most heads have nothing to recompute)
+    def _refresh(self) -> None:
         """Recompute what follows from the data; called by the first forward after a change."""
 
     def _refresh_if_stale(self) -> None:
@@ -146,8 +151,10 @@ class Head(Resizable, ABC):
             )
         if not bool(torch.isfinite(z).all()):
             bad = int((~torch.isfinite(z)).any(dim=1).sum())
-            raise DataError(f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows")
-        return z.detach()
+            raise DataError(
+                f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows"
+            )
+        return z.detach().to(self.seen.device)
 
     def _check_labels(self, y: Tensor, n: int) -> Tensor:
         if not isinstance(y, Tensor) or y.dtype not in _INTEGERS:

@@ -41,7 +41,8 @@ class MedianHead(Head):
         rows, rewrites = self._known
         start = rows if rewrites == self.memory.rewrites else 0
         median = self.median.new_zeros(self.n_classes, self.in_features)
-        median[: self.median.shape[0]] = self.median
+        if start:
+            median[: self.median.shape[0]] = self.median
         for c in self.memory.y[start:].unique().tolist():
             median[c] = self._middle(self.memory.z[self.memory.y == c])
         self.median, self._known = median, (len(self.memory), self.memory.rewrites)

@@ -16,9 +16,9 @@ PAPER_SHRINKAGE = 1e-4
 class SldaHead(StatisticsHead):
     """Linear discriminant analysis that learns from a stream (the paper's SLDA).
 
-    logit_i = z·Λμ_i − ½ μ_iᵀΛμ_i (+ log prior), Λ the inverse of the shrunk covariance. "exact" uses
-    the pooled within-class covariance Σ, shrunk towards (tr Σ/h)·I, and measures features from
-    their overall mean, which changes a sample's logits by the same number for every class.
+    logit_i = z·Λμ_i − ½ μ_iᵀΛμ_i (+ log prior), Λ the inverse of the shrunk covariance. "exact"
+    uses the pooled within-class covariance Σ, shrunk towards (tr Σ/h)·I, and measures features
+    from their overall mean, which changes a sample's logits by the same number for every class.
     "paper" uses the running Σ of the paper's code, shrunk by 1e-4 towards I; it depends on the
     order of the data, so such a head cannot be merged and cannot forget.
 
@@ -54,9 +54,7 @@ class SldaHead(StatisticsHead):
         prior: Literal["uniform", "empirical"] = "uniform",
         per_class_scatter: bool = False,
     ) -> None:
-        if shrinkage != "oas" and not (
-            isinstance(shrinkage, int | float) and 0 <= shrinkage <= 1
-        ):
+        if shrinkage != "oas" and not (isinstance(shrinkage, int | float) and 0 <= shrinkage <= 1):
             raise OptionError(f"expected shrinkage 'oas' or a number in [0, 1], got {shrinkage!r}")
         if prior not in ("uniform", "empirical"):
             raise OptionError(f"expected prior 'uniform' or 'empirical', got {prior!r}")
@@ -74,6 +72,11 @@ class SldaHead(StatisticsHead):
             self.register_buffer("running_scatter", running)
         for name in ("weight", "bias", "centre"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
+
+    @property
+    def additive(self) -> bool:
+        """Statistics add up, but the paper's running covariance depends on the order."""
+        return self.preset == "exact"
 
     def as_linear(self) -> nn.Linear:
         """Give the head as it is now as an ordinary layer, to put on the network."""
@@ -135,15 +138,14 @@ class SldaHead(StatisticsHead):
         self.weight = torch.cholesky_solve(mean.mT, factor).mT
         self.bias = -0.5 * (mean * self.weight).sum(dim=1)
         if self.options["prior"] == "empirical":
-            self.bias = self.bias + (s.count / s.total).log()
+            self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
 
     def _shrink(self, covariance: Tensor) -> Tensor:
         level = float(covariance.trace()) / self.in_features
-        shrinkage = self.options["shrinkage"]
-        if shrinkage == "oas":
-            shrinkage = oas(covariance, self.statistics.total)
+        asked = self.options["shrinkage"]
+        shrinkage = oas(covariance, self.statistics.total) if asked == "oas" else float(asked)
         target = torch.eye(self.in_features, dtype=covariance.dtype, device=covariance.device)
-        if level == 0:  # nothing varies within a class: all directions are alike
+        if level <= self.statistics.rounding() ** 2:  # nothing varies: all directions are alike
             return target
         return covariance * (1 - shrinkage) + target * (shrinkage * level)
 

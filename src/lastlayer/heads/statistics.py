@@ -52,6 +52,11 @@ class ClassStatistics(Resizable):
         weight = self.count.to(self.mean.dtype) / max(self.total, 1)
         return weight @ self.mean
 
+    def rounding(self) -> float:
+        """Give the deviation that could be rounding: samples that differ by less are the same."""
+        largest = float(self.mean.abs().max())
+        return self.total * torch.finfo(self.mean.dtype).eps * largest
+
     def grow(self, n_classes: int) -> None:
         """Make room for more classes."""
         for name in ("count", "mean", *(("scatter",) if self.kind == "per_class" else ())):
@@ -62,12 +67,13 @@ class ClassStatistics(Resizable):
     def add(self, z: Tensor, y: Tensor) -> None:
         """Take in a batch."""
         z = z.to(self.mean)
-        # A class without data is centred on the batch: any origin near its samples will do.
-        origin = torch.where(self.count[:, None] > 0, self.mean, z.mean(dim=0))
+        # A class without data is measured from its first sample, so that no digits cancel.
+        origin = torch.where(self.count[:, None] > 0, self.mean, z[_first(y, self.count.numel())])
         present, size, shift, residual = _moments(z - origin[y], y, self.count.numel())
         old = self.count[present]
-        self._scatter_add(present, y, residual, shift, old * size / (old + size), sign=1)
-        self.mean[present] = origin[present] + shift * (size / (old + size))[:, None]
+        share = size.to(z.dtype) / (old + size)
+        self._scatter_add(present, y, residual, shift, weight=old * share, sign=1)
+        self.mean[present] = origin[present] + shift * share[:, None]
         self.count[present] += size
 
     def remove(self, z: Tensor, y: Tensor) -> None:
@@ -82,12 +88,12 @@ class ClassStatistics(Resizable):
                 f"cannot forget {int(size[worst])} samples of class {int(present[worst])}: "
                 f"only {int(old[worst])} are in the statistics"
             )
-        some = left.clamp(min=1)  # where nothing is left, shift is zero up to rounding
-        weight = torch.where(left > 0, size * old / some, 0)
-        self._scatter_add(present, y, residual, shift, weight, sign=-1)
-        self.mean[present] -= shift * (size / some)[:, None]
+        share = size.to(z.dtype) / left.clamp(min=1)  # where nothing is left, it is cleared below
+        weight = torch.where(left > 0, old * share, 0)
+        self._scatter_add(present, y, residual, shift, weight=weight, sign=-1)
+        self.mean[present] -= shift * share[:, None]
         self.count[present] = left
-        self._clear(present[left == 0])
+        self._clear_rounding()
 
     def remove_class(self, y: int) -> None:
         """Take a whole class out; its scatter must be known by itself."""
@@ -97,14 +103,14 @@ class ClassStatistics(Resizable):
                 "its samples, or make the head with per_class_scatter=True"
             )
         self.count[y] = 0
-        self._clear(torch.tensor([y], device=self.count.device))
+        self._clear_rounding()
 
     def merge(self, other: "ClassStatistics") -> "ClassStatistics":
         """Give the statistics of both streams together."""
         n = max(self.count.numel(), other.count.numel())
         merged, more = (_copy(part, n) for part in (self, other))
         both = merged.count + more.count
-        share = more.count / both.clamp(min=1)
+        share = more.count.to(more.mean.dtype) / both.clamp(min=1)
         step = torch.where((merged.count > 0)[:, None], more.mean - merged.mean, more.mean)
         between = step * (merged.count * share).sqrt()[:, None]
         if self.kind == "pooled":
@@ -116,7 +122,14 @@ class ClassStatistics(Resizable):
         return merged
 
     def _scatter_add(
-        self, present: Tensor, y: Tensor, residual: Tensor, shift: Tensor, weight: Tensor, sign: int
+        self,
+        present: Tensor,
+        y: Tensor,
+        residual: Tensor,
+        shift: Tensor,
+        *,
+        weight: Tensor,
+        sign: int,
     ) -> None:
         """Add ±(residualᵀ residual + weight · shift shiftᵀ), for all classes or for each."""
         if self.kind == "none":
@@ -130,12 +143,12 @@ class ClassStatistics(Resizable):
             rows = residual[y == c]
             self.scatter[c].addmm_(rows.mT, rows, alpha=sign).addr_(s, s, alpha=sign)
 
-    def _clear(self, classes: Tensor) -> None:
-        """Leave no rounding behind where there are no data."""
-        self.mean[classes] = 0
+    def _clear_rounding(self) -> None:
+        """Leave nothing behind where there are no data, and no scatter where one sample is."""
+        self.mean[self.count == 0] = 0
         if self.kind == "per_class":
-            self.scatter[classes] = 0
-        elif self.kind == "pooled" and self.total == 0:
+            self.scatter[self.count <= 1] = 0
+        elif self.kind == "pooled" and not bool((self.count > 1).any()):
             self.scatter.zero_()
 
 
@@ -152,3 +165,9 @@ def _moments(d: Tensor, y: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tens
     mean = sums / size.clamp(min=1)[:, None]
     present = size.nonzero().squeeze(1)
     return present, size[present], mean[present], d - mean[y]
+
+
+def _first(y: Tensor, n_classes: int) -> Tensor:
+    """Give the position (n_classes,) of the first sample of each class; 0 if it has none."""
+    position = torch.arange(len(y), device=y.device)
+    return y.new_zeros(n_classes).scatter_reduce_(0, y, position, "amin", include_self=False)

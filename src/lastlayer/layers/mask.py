@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from lastlayer.errors import LabelError, ShapeError
 from lastlayer.names import look_up
@@ -54,8 +54,8 @@ def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tenso
             f"got {tuple(logits.shape)} and {tuple(y.shape)}"
         )
     y = _check_classes(y, logits.shape[1])
-    one_hot = F.one_hot(y, logits.shape[1]).mT
-    return F.cross_entropy(logits * keep(one_hot).mT, y)
+    one_hot = functional.one_hot(y, logits.shape[1]).mT
+    return functional.cross_entropy(logits * keep(one_hot).mT, y)
 
 
 def _check_classes(y: Tensor, n_classes: int) -> Tensor:

@@ -1,6 +1,7 @@
 """The layers as modules for any network: features in, logits out."""
 
 import math
+
 import torch
 from torch import Tensor, nn
 
@@ -40,7 +41,8 @@ class Layer(nn.Module):
         """Start anew."""
         nn.init.kaiming_normal_(self.weight)
         if "bias" in self.form.parameters:
-            nn.init.uniform_(self.bias, *(s / math.sqrt(self.in_features) for s in (-1, 1)))
+            bound = 1 / math.sqrt(self.in_features)
+            nn.init.uniform_(self.bias, -bound, bound)
         if "gamma" in self.form.parameters:
             self.gamma.copy_(self.weight.norm(dim=1))
 
@@ -76,13 +78,13 @@ class WeightNorm(Layer):
 
 
 class OriginalWeightNorm(Layer):
-    """Logits γ_i · z·A_i/‖A_i‖ (the paper's OriginalWeightNorm, eq. 5, without bias as in its code)."""
+    """Logits γ_i · z·A_i/‖A_i‖ (the paper's OriginalWeightNorm, eq. 5; no bias, as in its code)."""
 
     form: Form = ORIGINAL_WEIGHT_NORM
 
 
 class Cosine(Layer):
-    """Logits s · cos(z, A_i) (the paper's CosLayer, eq. 4); a zero vector has cosine 0 with everything.
+    """Logits s · cos(z, A_i) (the paper's CosLayer, eq. 4); the cosine of a zero vector is 0.
 
     Args:
         in_features: the size h of a feature vector.
