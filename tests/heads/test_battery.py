@@ -1,0 +1,235 @@
+"""The battery: what every head does under both presets, whatever it is inside."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from streams import EVERY_HEAD, H, accuracy, assert_same_bits, batches, blobs, snapshot, trained
+
+from lastlayer.errors import UnsupportedError
+from lastlayer.heads import ALL_HEADS, load_head, make_head
+
+every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
+every_exact_head = pytest.mark.parametrize("name", ALL_HEADS)
+
+
+def test_there_are_nineteen_heads() -> None:
+    assert len(ALL_HEADS) == len(set(ALL_HEADS)) == 19
+
+
+@every_head
+def test_separable_blobs_are_learned(name: str, preset: str) -> None:
+    assert accuracy(trained(name, preset), *blobs(seed=1)) >= 0.95
+
+
+@every_head
+def test_predict_is_the_argmax_of_the_logits(name: str, preset: str) -> None:
+    z, _ = blobs(seed=1)
+    head = trained(name, preset, n_classes=5)
+    logits = head(z)
+    assert logits.shape == (len(z), 5)
+    assert logits.is_floating_point()
+    assert not logits.isnan().any()
+    assert torch.equal(head.predict(z), logits.argmax(dim=1))
+
+
+@every_head
+def test_classes_may_arrive_undeclared(name: str, preset: str) -> None:
+    z, y = blobs()
+    head = make_head(name, H, preset=preset)
+    for c in range(3):
+        assert head.n_classes == c
+        head.observe(z[y == c], y[y == c])
+        assert head(z).shape == (len(z), c + 1)
+        assert head.seen.tolist() == [True] * (c + 1)
+
+
+@every_exact_head
+def test_declaring_classes_changes_nothing(name: str) -> None:
+    z, _ = blobs(seed=1)
+    declared, undeclared = trained(name, "exact", n_classes=5), trained(name, "exact")
+    torch.testing.assert_close(declared(z)[:, :3], undeclared(z), rtol=1e-5, atol=1e-5)
+
+
+@every_exact_head
+def test_unseen_classes_never_win(name: str) -> None:
+    z, y = blobs(n_classes=2)
+    head = make_head(name, H, n_classes=6)
+    head.observe(z, 2 * y + 1)
+    logits = head(z)
+    assert (logits[:, [0, 2, 4, 5]] == -torch.inf).all()
+    assert not logits[:, [1, 3]].isnan().any()
+    assert set(head.predict(z).tolist()) <= {1, 3}
+
+
+@every_head
+def test_a_saved_head_goes_on_as_before(name: str, preset: str, tmp_path: Path) -> None:
+    z, y = blobs(seed=1, n_classes=4)
+    head = trained(name, preset, n_classes=5)
+    head.save(tmp_path / "head.safetensors")
+    loaded = load_head(tmp_path / "head.safetensors")
+    assert loaded.name == head.name
+    assert loaded.settings == head.settings
+    for observed in ((z, y), (z[:7], y[:7] + 3)):
+        assert_same_bits(snapshot(loaded), snapshot(head))
+        assert torch.equal(loaded(z), head(z))
+        head.observe(*observed)
+        loaded.observe(*observed)
+    assert_same_bits(snapshot(loaded), snapshot(head))
+
+
+@every_head
+@pytest.mark.parametrize("used", [False, True])
+def test_a_state_dict_makes_any_such_head_the_same(name: str, preset: str, used: bool) -> None:
+    z, y = blobs(seed=1)
+    head, other = trained(name, preset), make_head(name, H, preset=preset)
+    if used:
+        other.observe(-z, y + 2)
+        other(z)
+    other.load_state_dict(snapshot(head))
+    assert torch.equal(other(z), head(z))
+    for one in (head, other):
+        one.observe(z, y)
+    assert_same_bits(snapshot(other), snapshot(head))
+    assert torch.equal(other(z), head(z))
+
+
+@every_head
+def test_a_state_of_other_features_is_refused(name: str, preset: str) -> None:
+    with pytest.raises(RuntimeError, match=r"size mismatch|expected"):
+        make_head(name, H + 1, preset=preset).load_state_dict(trained(name, preset).state_dict())
+
+
+@every_head
+def test_inputs_are_unchanged(name: str, preset: str) -> None:
+    for dtype in (torch.float32, torch.float64):
+        z, y = blobs()
+        z = z.to(dtype)
+        before = z.clone(), y.clone()
+        head = make_head(name, H, preset=preset)
+        head.observe(z, y)
+        head(z)
+        head.observe(z, y)
+        assert torch.equal(z, before[0])
+        assert torch.equal(y, before[1])
+
+
+@every_head
+def test_what_was_handed_over_may_be_reused(name: str, preset: str) -> None:
+    z, y = blobs()
+    head, other = (make_head(name, H, preset=preset) for _ in range(2))
+    head.observe(z, y)
+    mine = z.clone(), y.clone()
+    other.observe(*mine)
+    for tensor in mine:
+        tensor.zero_()
+    assert torch.equal(other(z), head(z))
+
+
+@every_head
+def test_equal_seeds_give_equal_bits(name: str, preset: str) -> None:
+    z, y = blobs()
+    one, other = (make_head(name, H, preset=preset) for _ in range(2))
+    for seed, head in enumerate((one, other)):
+        torch.manual_seed(seed)  # the global generator has no say
+        for batch in batches(z, y, size=15):
+            head.observe(*batch)
+    assert_same_bits(snapshot(other), snapshot(one))
+    assert torch.equal(other(z), one(z))
+
+
+@every_head
+def test_any_float_is_taken(name: str, preset: str) -> None:
+    z, y = blobs()
+    z = z.half()  # then every type holds the same numbers
+    logits = []
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        head = make_head(name, H, preset=preset)
+        head.observe(z.to(dtype), y)
+        logits.append(head(z.to(dtype)).double())
+    for other in logits[1:]:
+        torch.testing.assert_close(other, logits[0], rtol=1e-5, atol=1e-5)
+
+
+@every_head
+def test_any_integer_is_a_label(name: str, preset: str) -> None:
+    z, y = blobs()
+    expected = make_head(name, H, preset=preset)
+    expected.observe(z, y)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        head = make_head(name, H, preset=preset)
+        head.observe(z, y.to(dtype))
+        assert_same_bits(snapshot(head), snapshot(expected))
+
+
+@every_head
+def test_an_empty_batch_is_harmless(name: str, preset: str) -> None:
+    empty = torch.zeros(0, H), torch.zeros(0, dtype=torch.int64)
+    fresh, head = make_head(name, H, preset=preset), trained(name, preset)
+    for one in (fresh, head):
+        before = snapshot(one)
+        one.observe(*empty)
+        assert_same_bits(snapshot(one), before)
+    assert head(empty[0]).shape == (0, 3)
+    assert head.predict(empty[0]).shape == (0,)
+
+
+@every_head
+def test_copies_are_alike_and_apart(name: str, preset: str) -> None:
+    z, y = blobs(seed=1)
+    head = trained(name, preset)
+    twin = copy.deepcopy(head)
+    before = head(z)
+    assert torch.equal(twin(z), before)
+    twin.observe(z, y)
+    assert torch.equal(head(z), before)
+    head.observe(z, y)
+    assert_same_bits(snapshot(twin), snapshot(head))
+
+
+@every_head
+def test_a_head_can_be_moved(name: str, preset: str) -> None:
+    z, y = blobs(seed=1)
+    head = trained(name, preset).to("cpu").to(torch.float64)
+    assert all(
+        t.dtype == torch.float64 for t in head.state_dict().values() if t.is_floating_point()
+    )
+    head.observe(z, y)
+    assert accuracy(head, z, y) >= 0.95
+
+
+@every_head
+def test_a_merge_equals_the_union_or_raises(name: str, preset: str) -> None:
+    z, y = blobs(n_classes=4)
+    union, left, right = (make_head(name, H, preset=preset) for _ in range(3))
+    union.observe(z, y)
+    left.observe(z[y != 2], y[y != 2])
+    right.observe(z[y == 2], y[y == 2])
+    before = snapshot(left), snapshot(right)
+    if (name, preset) in MERGEABLE:
+        merged = left.merge(right)
+        torch.testing.assert_close(merged(z), union(z), rtol=1e-9, atol=1e-9)
+        merged.observe(z, y)
+    else:
+        with pytest.raises(UnsupportedError, match=r"order of its data|order of the data|budget"):
+            left.merge(right)
+    assert_same_bits(snapshot(left), before[0])
+    assert_same_bits(snapshot(right), before[1])
+
+
+MERGEABLE = {
+    *((name, preset) for name in ("mean", "median") for preset in ("exact", "paper")),
+    ("slda", "exact"),
+    ("knn", "exact"),
+}
+
+
+@every_head
+def test_batches_of_one_are_learned_from(name: str, preset: str) -> None:
+    z, y = blobs(n_per_class=2)
+    head = make_head(name, H, preset=preset)
+    for one in batches(z, y, size=1):
+        head.observe(*one)
+    assert head(z).shape == (6, 3)
+    assert not head(z).isnan().any()

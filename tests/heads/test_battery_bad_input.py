@@ -1,0 +1,186 @@
+"""The battery, second part: bad input raises our error, says why, and leaves the head as it was."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from streams import EVERY_HEAD, H, assert_same_bits, blobs, snapshot, trained
+
+from lastlayer.errors import (
+    DataError,
+    FileFormatError,
+    LabelError,
+    LastLayerError,
+    MergeError,
+    MissingFileError,
+    NotLearnedError,
+    OptionError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from lastlayer.files import write_tensors
+from lastlayer.heads import load_head, make_head, split_name
+from lastlayer.layers import LAYERS
+
+every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
+
+Z, Y = blobs()
+
+
+def spoiled(value: float) -> torch.Tensor:
+    z = Z.clone()
+    z[3, 1] = value
+    return z
+
+
+BAD_BATCHES: dict[str, tuple[Any, Any, type[LastLayerError], str]] = {
+    "NaN": (spoiled(torch.nan), Y, DataError, "expected finite features, got NaN.* 1 of 60 rows"),
+    "infinite": (spoiled(torch.inf), Y, DataError, "expected finite features, got .*infinity"),
+    "minus infinite": (spoiled(-torch.inf), Y, DataError, "expected finite features"),
+    "too wide": (Z.repeat(1, 2), Y, ShapeError, r"expected .*\(n, 4\), got \(60, 8\)"),
+    "one vector": (Z[0], Y[:1], ShapeError, r"expected .*\(n, 4\), got \(4,\)"),
+    "integer features": (Z.long(), Y, DataError, "expected .*floating-point.*, got torch.int64"),
+    "an array": (Z.numpy(), Y, DataError, "expected .*tensor, got float32"),
+    "float labels": (Z, Y.float(), LabelError, "expected labels .*integer.*, got torch.float32"),
+    "bool labels": (Z, Y > 0, LabelError, "expected labels .*integer.*, got torch.bool"),
+    "a list of labels": (Z, Y.tolist(), LabelError, "expected labels .*tensor, got .*list"),
+    "too few labels": (Z, Y[:-1], ShapeError, r"expected 60 labels.*, got shape \(59,\)"),
+    "a column of labels": (Z, Y[:, None], ShapeError, r"expected 60 labels.*got shape \(60, 1\)"),
+    "a negative label": (Z, Y - 1, LabelError, "expected labels from 0 upwards, got -1"),
+    "new classes, bad rows": (spoiled(torch.nan), Y + 7, DataError, "expected finite features"),
+}
+
+
+@every_head
+def test_bad_batches_are_refused(name: str, preset: str) -> None:
+    for head in (make_head(name, H, preset=preset), trained(name, preset)):
+        before = snapshot(head)
+        for case, (z, y, error, message) in BAD_BATCHES.items():
+            with pytest.raises(error, match=message):
+                head.observe(z, y)
+            assert issubclass(error, ValueError), case
+            assert_same_bits(snapshot(head), before)
+
+
+@every_head
+def test_bad_queries_are_refused(name: str, preset: str) -> None:
+    head = trained(name, preset)
+    before = snapshot(head)
+    expected = head(Z)
+    for ask in (head, head.predict):
+        with pytest.raises(DataError, match="expected finite features, got NaN"):
+            ask(spoiled(torch.nan))
+        with pytest.raises(ShapeError, match=r"expected features of shape \(n, 4\), got \(60, 3\)"):
+            ask(Z[:, :3])
+    assert_same_bits(snapshot(head), before)
+    assert torch.equal(head(Z), expected)
+
+
+@every_head
+def test_predicting_before_learning_is_refused(name: str, preset: str) -> None:
+    for n_classes in (0, 3):
+        head = make_head(name, H, n_classes, preset=preset)
+        for ask in (head, head.predict):
+            with pytest.raises(NotLearnedError, match=r"learned nothing yet: call observe"):
+                ask(Z)
+        assert issubclass(NotLearnedError, RuntimeError)
+
+
+@every_head
+def test_other_heads_cannot_be_merged(name: str, preset: str) -> None:
+    head = trained(name, preset)
+    other_preset = "paper" if preset == "exact" else "exact"
+    other_kind = "mean" if name != "mean" else "median"
+    before = snapshot(head)
+    for other in (
+        make_head(name, H + 1, preset=preset),
+        make_head(name, H, preset=other_preset),
+        make_head(other_kind, H, preset=preset),
+        object(),
+    ):
+        with pytest.raises(MergeError, match=rf"expected a '{head.name}' head .*, got '"):
+            head.merge(other)
+    assert_same_bits(snapshot(head), before)
+
+
+def test_other_layers_cannot_be_merged() -> None:
+    one, other = make_head("weight_norm", H), make_head("cosine", H)
+    with pytest.raises((MergeError, UnsupportedError)):
+        one.merge(other)
+
+
+@every_head
+def test_an_unknown_option_is_refused(name: str, preset: str) -> None:
+    with pytest.raises(OptionError, match=rf"'{split_name(name)[0]}' has no option 'depth'"):
+        make_head(name, H, preset=preset, depth=3)
+
+
+CALLS: dict[str, tuple[Callable[[], object], type[LastLayerError], str]] = {
+    "name": (lambda: make_head("sldaa", H), UnknownNameError, "did you mean 'slda'"),
+    "mask": (lambda: make_head("cosine+singel", H), UnknownNameError, "did you mean 'single'"),
+    "mask beside": (lambda: make_head("cosine", H, mask="x"), UnknownNameError, "unknown mask 'x'"),
+    "two masks": (lambda: make_head("cosine+single", H, mask="group"), OptionError, "one mask"),
+    "preset": (lambda: make_head("mean", H, preset="papr"), OptionError, "'exact' or 'paper'"),
+    "no features": (lambda: make_head("mean", 0), OptionError, "at least 1, got 0"),
+    "classes": (lambda: make_head("mean", H, -1), OptionError, "at least 0, got -1"),
+    "lr": (lambda: make_head("linear", H, lr=0.0), OptionError, "above 0, got 0.0"),
+    "lr NaN": (lambda: make_head("linear", H, lr=float("nan")), OptionError, "got nan"),
+    "scale": (lambda: make_head("linear", H, scale=2.0), OptionError, "'cosine' only"),
+    "shrinkage": (lambda: make_head("slda", H, shrinkage=1.5), OptionError, "got 1.5"),
+    "prior": (lambda: make_head("slda", H, prior="flat"), OptionError, "got 'flat'"),
+    "fixed by paper": (
+        lambda: make_head("slda", H, preset="paper", shrinkage=0.1),
+        OptionError,
+        "use preset 'exact'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_bad_settings_are_refused(case: str) -> None:
+    call, error, message = CALLS[case]
+    with pytest.raises(error, match=re.escape(message)):
+        call()
+    assert issubclass(error, ValueError)
+
+
+@pytest.mark.parametrize("name", ["mean", "median", "slda", "knn"])
+@pytest.mark.parametrize("mask", ["single", "group"])
+def test_a_mask_needs_a_gradient(name: str, mask: str) -> None:
+    assert name not in LAYERS
+    for call in (lambda: make_head(f"{name}+{mask}", H), lambda: make_head(name, H, mask=mask)):
+        with pytest.raises(OptionError, match=rf"expected no mask for '{name}'.*got '{mask}'"):
+            call()
+
+
+@every_head
+def test_a_damaged_file_is_refused(name: str, preset: str, tmp_path: Path) -> None:
+    path = tmp_path / "head.safetensors"
+    trained(name, preset).save(path)
+    whole = path.read_bytes()
+    for size in (0, 5, 8, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FileFormatError, match=r"expected|truncated"):
+            load_head(path)
+    for position in (len(whole) - 1, whole.index(b"exact" if preset == "exact" else b"paper")):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        with pytest.raises(FileFormatError, match=r"altered"):
+            load_head(path)
+
+
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"not a head, but long enough to be one" * 10)
+    with pytest.raises(FileFormatError, match=r"expected a safetensors file"):
+        load_head(path)
+    write_tensors(path, "features", {"z": Z}, {})
+    with pytest.raises(FileFormatError, match=r"expected a lastlayer head file.*holds features"):
+        load_head(path)
+    assert issubclass(FileFormatError, ValueError)
+    with pytest.raises(MissingFileError, match=r"there is none"):
+        load_head(tmp_path / "nowhere")
+    assert issubclass(MissingFileError, FileNotFoundError)
