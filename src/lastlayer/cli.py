@@ -63,7 +63,8 @@ def extract(  # noqa: PLR0917
 
     from lastlayer.features.extraction import extract as compute  # noqa: PLC0415
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"{dataset} on {backbone}")
         data = compute(
             dataset,
