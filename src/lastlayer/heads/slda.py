@@ -130,10 +130,11 @@ class SldaHead(StatisticsHead):
         covariance = scatter / max(s.total, 1)
         shrunk = self._shrink(covariance) if exact else _shrink_to_identity(covariance)
         factor, failed = torch.linalg.cholesky_ex(shrunk)
-        if bool(failed):
+        if bool(failed) or _is_singular(factor, shrunk):
             raise DataError(
-                f"the covariance of {s.total} samples with {self.in_features} features is singular:"
-                " make the head with a larger shrinkage, or with 'oas'"
+                f"expected a covariance that can be inverted, got a singular one of {s.total} "
+                f"samples with {self.in_features} features: make the head with a larger shrinkage, "
+                "or with 'oas'"
             )
         self.weight = torch.cholesky_solve(mean.mT, factor).mT
         self.bias = -0.5 * (mean * self.weight).sum(dim=1)
@@ -188,3 +189,9 @@ def oas(covariance: Tensor, n_samples: int) -> float:
 def _shrink_to_identity(covariance: Tensor) -> Tensor:
     identity = torch.eye(covariance.shape[0], dtype=covariance.dtype, device=covariance.device)
     return covariance * (1 - PAPER_SHRINKAGE) + identity * PAPER_SHRINKAGE
+
+
+def _is_singular(factor: Tensor, covariance: Tensor) -> bool:
+    """Whether some feature follows from the ones before it, but for rounding."""
+    rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
+    return bool((factor.diagonal().square() <= rounding * covariance.diagonal()).any())

@@ -1,0 +1,174 @@
+"""Order, batches, merging and forgetting leave mean, median and slda what they are."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lastlayer.errors import DataError
+from lastlayer.heads import Head, make_head
+from lastlayer.heads.statistics import ClassStatistics
+
+OPTIONS = {
+    "mean": {},
+    "median": {},
+    "slda": {},
+    "slda per class": {"per_class_scatter": True},
+    "slda number": {"shrinkage": 0.1, "prior": "empirical"},
+}
+every_option = pytest.mark.parametrize("case", OPTIONS)
+every_statistic = pytest.mark.parametrize("case", [case for case in OPTIONS if case != "median"])
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Some data, cut into batches, and what the head is asked."""
+
+    z: Tensor  # (n, h) float64
+    y: Tensor  # (n,)
+    cuts: list[int]  # sizes of batches, n together
+    queries: Tensor  # (m, h)
+
+    def batches(self, order: Tensor) -> list[tuple[Tensor, Tensor]]:
+        return list(
+            zip(self.z[order].split(self.cuts), self.y[order].split(self.cuts), strict=True)
+        )
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> Stream:
+    n, h, n_classes = (draw(st.integers(1, most)) for most in (40, 6, 5))
+    offset = draw(st.sampled_from([0.0, 1e4]))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    z = torch.randn(n, h, generator=generator, dtype=torch.float64)
+    if draw(st.booleans()):
+        z = z.round()  # ties, and classes in which nothing varies
+    y = torch.randint(n_classes, (n,), generator=generator)
+    centres = 3 * torch.randn(n_classes, h, generator=generator, dtype=torch.float64)
+    ends = sorted(draw(st.sets(st.integers(1, n), max_size=6)) | {n})
+    cuts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    queries = 3 * torch.randn(7, h, generator=generator, dtype=torch.float64)
+    return Stream(z + centres[y] + offset, y, cuts, queries + offset)
+
+
+def fresh(case: str, h: int) -> Head:
+    return make_head(case.split(maxsplit=1)[0], h, n_classes=5, **OPTIONS[case])
+
+
+def learned(case: str, *batches: tuple[Tensor, Tensor]) -> Head:
+    head = fresh(case, batches[0][0].shape[1])
+    for batch in batches:
+        head.observe(*batch)
+    return head
+
+
+def assert_alike(got: Head, expected: Head, queries: Tensor) -> None:
+    assert torch.equal(got.seen, expected.seen)
+    seen = expected.seen
+    a, b = got(queries)[:, seen], expected(queries)[:, seen]
+    if expected.name == "median":
+        assert torch.equal(a, b)
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * float(b.abs().max()))
+
+
+@every_option
+@settings(max_examples=30)
+@given(stream=streams(), seed=st.integers(0, 1000))
+def test_order_and_batches_do_not_matter(case: str, stream: Stream, seed: int) -> None:
+    order = torch.randperm(len(stream.y), generator=torch.Generator().manual_seed(seed))
+    at_once = learned(case, (stream.z, stream.y))
+    assert_alike(learned(case, *stream.batches(order)), at_once, stream.queries)
+
+
+@every_option
+@settings(max_examples=30)
+@given(stream=streams())
+def test_merged_heads_equal_one(case: str, stream: Stream) -> None:
+    parts = [learned(case, batch) for batch in stream.batches(torch.arange(len(stream.y)))]
+    merged = fresh(case, stream.z.shape[1])
+    for part in parts:
+        merged = merged.merge(part)
+    assert_alike(merged, learned(case, (stream.z, stream.y)), stream.queries)
+
+
+def spread(z: Tensor, y: Tensor) -> float:
+    """Give the sum of squares within the classes."""
+    means = torch.stack([z[y == c].mean(dim=0) for c in y.tolist()])
+    return float((z - means).square().sum())
+
+
+@every_statistic
+@settings(max_examples=30)
+@given(stream=streams())
+def test_forgetting_is_as_if_never_seen(case: str, stream: Stream) -> None:
+    kept, *others = stream.batches(torch.arange(len(stream.y)))
+    # Rounding is relative to all that was seen: what stays must be some part of it, or nothing.
+    single = bool((kept[1].bincount() <= 1).all())
+    assume(single or spread(*kept) > 0.01 * spread(stream.z, stream.y))
+    head = learned(case, *others, kept)
+    for batch in others:
+        head.forget(*batch)
+    assert_alike(head, learned(case, kept), stream.queries)
+
+
+@pytest.mark.parametrize("case", ["mean", "slda per class"])
+@settings(max_examples=30)
+@given(stream=streams())
+def test_forgetting_a_class_is_as_if_never_seen(case: str, stream: Stream) -> None:
+    head = learned(case, *stream.batches(torch.arange(len(stream.y))))
+    head.forget_class(int(stream.y[0]))
+    others = stream.y != stream.y[0]
+    if others.any():
+        rest = learned(case, (stream.z[others], stream.y[others]))
+        assert_alike(head, rest, stream.queries)
+    else:
+        assert not head.seen.any()
+
+
+@every_statistic
+@settings(max_examples=30)
+@given(stream=streams())
+def test_an_offset_changes_nothing(case: str, stream: Stream) -> None:
+    far = learned(case, *((z + 2**13, y) for z, y in stream.batches(torch.arange(len(stream.y)))))
+    near = learned(case, (stream.z, stream.y))
+    a, b = far(stream.queries + 2**13)[:, near.seen], near(stream.queries)[:, near.seen]
+    torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("scatter", ["none", "pooled", "per_class"])
+@settings(max_examples=30)
+@given(stream=streams())
+def test_the_statistics_are_those_of_the_data(scatter: str, stream: Stream) -> None:
+    statistics = ClassStatistics(stream.z.shape[1], 5, scatter)
+    for z, y in stream.batches(torch.arange(len(stream.y))):
+        statistics.add(z, y)
+    pooled = torch.zeros(stream.z.shape[1], stream.z.shape[1], dtype=torch.float64)
+    for c in stream.y.unique().tolist():
+        rows = stream.z[stream.y == c]
+        residuals = rows - rows.mean(dim=0)
+        pooled += residuals.mT @ residuals
+        assert int(statistics.count[c]) == len(rows)
+        torch.testing.assert_close(statistics.mean[c], rows.mean(dim=0), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        statistics.overall_mean(), stream.z.mean(dim=0), rtol=1e-12, atol=1e-12
+    )
+    if scatter != "none":
+        torch.testing.assert_close(statistics.pooled_scatter(), pooled, rtol=1e-9, atol=1e-9)
+
+
+@every_statistic
+def test_no_more_is_forgotten_than_was_seen(case: str) -> None:
+    z, y = torch.randn(6, 3), torch.tensor([0, 0, 0, 1, 1, 1])
+    head = learned(case, (z, y))
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    message = r"cannot forget 2 samples of class 4: only 0 are in the statistics"
+    with pytest.raises(DataError, match=message):
+        head.forget(z[:3], torch.tensor([0, 4, 4]))
+    for name, tensor in head.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    head.forget(z, y)
+    assert not head.seen.any()
+    assert all(not tensor.any() for tensor in head.state_dict().values())
