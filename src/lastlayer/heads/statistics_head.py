@@ -20,6 +20,11 @@ class StatisticsHead(Head):
         super().__init__(in_features, n_classes, preset, **options)
         self.statistics = ClassStatistics(in_features, n_classes, scatter)
 
+    @property
+    def additive(self) -> bool:
+        """Statistics add up."""
+        return True
+
     def forget(self, z: Tensor, y: Tensor) -> None:
         """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed."""
         z = self._check_features(z)

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from lastlayer.heads import Head, make_head
+from lastlayer.heads import Head, KnnHead, make_head
 from lastlayer.heads.head import Preset
 from lastlayer.training.batches import shuffled_batches
 from lastlayer.training.pool import Pool, Rules, Score, Stream
@@ -23,6 +23,7 @@ def feed(
     head: str,
     preset: Preset,
     rules: Rules,
+    *,
     on_task: Callable[[int], None] | None = None,
 ) -> list[Score]:
     """Feed each stream to a new head, and score it before training and after each epoch.
@@ -70,13 +71,15 @@ class _Feeder:
     def in_turn(self, stream: Stream) -> Iterator[Tensor]:
         """Learn one task after the other."""
         head = self._make()
+        answers = self._answers(head)
         for rows in stream.tasks:
             self._learn(head, rows, stream.seed)
-            yield self._count(head)
+            yield self._count(head, answers)
 
     def by_merging(self, stream: Stream) -> Iterator[Tensor]:
         """Learn each distinct task once for all streams, and add them up in each one's order."""
-        head, known = self._make(), ()
+        head = self._make()
+        known: tuple[Task, ...] = ()
         for rows in stream.tasks:
             task = (rows.numpy().tobytes(), stream.seed if self._skips(rows) else 0)
             if task not in self.learned:
@@ -84,7 +87,7 @@ class _Feeder:
                 self._learn(self.learned[task], rows, stream.seed)
             head, known = head.merge(self.learned[task]), (*known, task)
             if known not in self.counted:
-                self.counted[known] = self._count(head)
+                self.counted[known] = self._count(head, self._answers(head))
             yield self.counted[known]
 
     def _make(self) -> Head:
@@ -100,10 +103,17 @@ class _Feeder:
                 batch = rows[positions].to(self.pool.z.device)
                 head.observe(self.pool.z[batch], self.pool.y[batch])
 
-    def _count(self, head: Head) -> Tensor:
+    def _answers(self, head: Head) -> Callable[[], Tensor]:
+        """Give what predicts the test samples whenever asked; knn then looks only at new data."""
+        z = self.pool.test_z
+        if isinstance(head, KnnHead):
+            followed = head.follow(z)
+            return lambda: followed.logits().argmax(dim=-1)
+        size = max(EVALUATE // self.pool.n_classes, 1)
+        return lambda: torch.cat([head.predict(part) for part in z.split(size)])
+
+    def _count(self, head: Head, answers: Callable[[], Tensor]) -> Tensor:
         if not bool(head.seen.any()):  # its only sample was a batch of one
             return self.nothing()
-        z, y = self.pool.test_z, self.pool.test_y
-        size = max(EVALUATE // self.pool.n_classes, 1)
-        right = torch.cat([head.predict(part) for part in z.split(size)]) == y
-        return (right.to(self.columns.dtype) @ self.columns).round().to(torch.int64).cpu()
+        right = (answers() == self.pool.test_y).to(self.columns.dtype)
+        return (right @ self.columns).round().to("cpu", torch.int64)

@@ -1,0 +1,129 @@
+"""Feeding heads that learn in one pass: the batches, the scores, and what streams share."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from lastlayer.heads import Head, MeanHead, make_head
+from lastlayer.training.batches import shuffled_batches
+from lastlayer.training.feed import feed
+from lastlayer.training.pool import Pool, Rules, Score, Stream
+
+N_CLASSES, H = 6, 5
+TASKS = tuple(torch.arange(600).view(3, 200))  # two classes each
+ORDERS = ((0, 1, 2), (2, 0, 1), (1, 2, 0))
+HEADS = ("mean", "median", "slda", "knn")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Pool:
+    generator = torch.Generator().manual_seed(0)
+    centres = 1.5 * torch.randn(N_CLASSES, H, generator=generator)
+    y = torch.arange(600) // 100
+    test_y = torch.arange(240) % N_CLASSES
+    z, test_z = (centres[c] + torch.randn(len(c), H, generator=generator) for c in (y, test_y))
+    return Pool(z, y, test_z, test_y, N_CLASSES, test_group=test_y // 2)
+
+
+def streams(*orders: tuple[int, ...]) -> list[Stream]:
+    return [Stream(tuple(TASKS[t] for t in order), seed=s) for s, order in enumerate(orders)]
+
+
+def by_hand(pool: Pool, stream: Stream, head: Head, rules: Rules) -> Iterator[Tensor]:
+    """Feed a stream as plainly as can be; give the right answers after each task."""
+    for rows in stream.tasks:
+        generator = torch.Generator().manual_seed(stream.seed)
+        for positions in shuffled_batches(len(rows), rules.batch_size, generator):
+            if len(positions) > 1:
+                head.observe(pool.z[rows[positions]], pool.y[rows[positions]])
+        yield head.predict(pool.test_z) == pool.test_y
+
+
+@pytest.mark.parametrize("preset", ["exact", "paper"])
+@pytest.mark.parametrize("name", HEADS)
+def test_it_is_feeding_by_hand(pool: Pool, name: str, preset: str) -> None:
+    rules = Rules(epochs=2, batch_size=33)
+    for stream, score in zip(
+        streams(*ORDERS), feed(pool, streams(*ORDERS), name, preset, rules), strict=True
+    ):
+        head = make_head(name, H, N_CLASSES, preset=preset)
+        for task, right in enumerate(by_hand(pool, stream, head, rules)):
+            by_class = torch.bincount(pool.test_y[right], minlength=N_CLASSES)
+            for epoch in (1, 2):
+                assert score.by_class[2 * task + epoch].equal(by_class)
+                assert score.by_group[2 * task + epoch].equal(by_class.view(3, 2).sum(1))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_before_training_it_cannot_predict(pool: Pool, name: str) -> None:
+    (score,) = feed(pool, streams((0, 1, 2)), name, "exact", Rules(epochs=5))
+    assert score.by_class.shape == (16, N_CLASSES)
+    assert score.by_group.shape == (16, 3)
+    assert (score.by_class[0] == -1).all()
+    assert (score.by_group[0] == -1).all()
+    assert (score.by_class[1:] >= 0).all()
+    assert score.diverged == -1
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_stream_does_not_depend_on_its_neighbours(pool: Pool, name: str) -> None:
+    together = feed(pool, streams(*ORDERS), name, "exact", Rules(epochs=1))
+    for stream, score in zip(streams(*ORDERS), together, strict=True):
+        (alone,) = feed(pool, [stream], name, "exact", Rules(epochs=1))
+        assert score.by_class.equal(alone.by_class)
+
+
+@pytest.mark.parametrize(
+    ("name", "preset", "times"),
+    [("mean", "exact", 1), ("mean", "paper", 1), ("slda", "exact", 1), ("slda", "paper", 3)],
+)
+def test_statistics_are_computed_once_for_all_orders(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, name: str, preset: str, times: int
+) -> None:
+    seen = 0
+    observe = Head.observe
+
+    def count(head: Head, z: Tensor, y: Tensor) -> None:
+        nonlocal seen
+        seen += len(z)
+        observe(head, z, y)
+
+    monkeypatch.setattr(Head, "observe", count)
+    feed(pool, streams(*ORDERS), name, preset, Rules(epochs=1))
+    assert seen == times * 600
+
+
+def test_a_batch_of_one_is_skipped(pool: Pool) -> None:
+    """The row left out depends on the seed, so such a task cannot be shared."""
+    rows, seeds = torch.tensor([0, 100, 200]), (0, 1, 2, 3)
+    scores = feed(
+        pool, [Stream((rows,), seed) for seed in seeds], "mean", "exact", Rules(batch_size=2)
+    )
+    for seed, score in zip(seeds, scores, strict=True):
+        first = torch.randperm(3, generator=torch.Generator().manual_seed(seed))[:2]
+        head = MeanHead(H, N_CLASSES)
+        head.observe(pool.z[rows[first]], pool.y[rows[first]])
+        right = head.predict(pool.test_z) == pool.test_y
+        assert score.by_class[-1].equal(torch.bincount(pool.test_y[right], minlength=N_CLASSES))
+
+
+def test_a_task_of_one_sample_teaches_nothing(pool: Pool) -> None:
+    stream = Stream((torch.tensor([7]), TASKS[0]))
+    (score,) = feed(pool, [stream], "slda", "exact", Rules(epochs=1))
+    assert (score.by_class[1] == -1).all()
+    assert (score.by_class[2] >= 0).all()
+
+
+def test_progress_counts_samples(pool: Pool) -> None:
+    told: list[int] = []
+    feed(pool, streams(*ORDERS), "mean", "paper", Rules(), on_task=told.append)
+    assert told == [200] * 9
+
+
+def test_scores_are_whole_numbers(pool: Pool) -> None:
+    (score,) = feed(pool, streams((0, 1, 2)), "mean", "exact", Rules())
+    assert isinstance(score, Score)
+    assert score.by_class.dtype == score.by_group.dtype == torch.int64
+    assert score.by_class[1:].sum(1).equal(score.by_group[1:].sum(1))
