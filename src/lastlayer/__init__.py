@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from lastlayer.features import load_features as load_features
     from lastlayer.heads import load_head as load_head
     from lastlayer.heads import make_head as make_head
+    from lastlayer.layers import Cosine as Cosine
+    from lastlayer.layers import Linear as Linear
+    from lastlayer.layers import LinearNoBias as LinearNoBias
+    from lastlayer.layers import OriginalWeightNorm as OriginalWeightNorm
+    from lastlayer.layers import WeightNorm as WeightNorm
+    from lastlayer.layers import masked_cross_entropy as masked_cross_entropy
     from lastlayer.scenarios import make_scenario as make_scenario
 
 _HOME = {
@@ -19,8 +25,14 @@ _HOME = {
     "make_scenario": "lastlayer.scenarios",
     "make_head": "lastlayer.heads",
     "load_head": "lastlayer.heads",
+    "Linear": "lastlayer.layers",
+    "LinearNoBias": "lastlayer.layers",
+    "WeightNorm": "lastlayer.layers",
+    "OriginalWeightNorm": "lastlayer.layers",
+    "Cosine": "lastlayer.layers",
+    "masked_cross_entropy": "lastlayer.layers",
 }
-_PACKAGES = ("errors", "features", "heads", "scenarios")
+_PACKAGES = ("errors", "features", "heads", "layers", "scenarios")
 
 __version__ = "0.1.0"
 __all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)

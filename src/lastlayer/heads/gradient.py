@@ -95,9 +95,9 @@ class GradientHead(Head):
     def as_layer(self) -> Layer:
         """Give the head as it is now as a layer of any network."""
         self._check_learned()
-        layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra)
+        layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra).to(self.weight)
         layer.load_state_dict(self.parts())
-        return layer.to(self.seen.device)
+        return layer
 
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Take one step on a batch; if it leaves the finite numbers, the head stays as it was."""

@@ -1,0 +1,141 @@
+"""Each layer's closed form against autograd and against the formula written plainly."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from lastlayer.layers import (
+    COSINE,
+    COSINE_FIXED_SCALE,
+    COSINE_LEARNED_SCALE,
+    LINEAR,
+    LINEAR_NO_BIAS,
+    MASKS,
+    ORIGINAL_WEIGHT_NORM,
+    WEIGHT_NORM,
+    Form,
+)
+
+FORMS = {
+    "linear": LINEAR,
+    "linear_no_bias": LINEAR_NO_BIAS,
+    "weight_norm": WEIGHT_NORM,
+    "original_weight_norm": ORIGINAL_WEIGHT_NORM,
+    "cosine": COSINE,
+    "cosine, fixed scale": COSINE_FIXED_SCALE,
+    "cosine, learned scale": COSINE_LEARNED_SCALE,
+}
+every_form = pytest.mark.parametrize("name", FORMS)
+sizes = given(
+    leading=st.lists(st.integers(1, 3), max_size=2),
+    n=st.integers(1, 6),
+    n_classes=st.integers(1, 5),
+    h=st.integers(1, 5),
+    seed=st.integers(0, 2**31),
+)
+
+
+def draw(
+    form: Form, leading: list[int], n: int, n_classes: int, h: int
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    shapes = {"weight": (n_classes, h), "bias": (n_classes,), "gamma": (n_classes,), "scale": ()}
+    parameters = {
+        part: torch.randn((*leading, *shapes[part]), dtype=torch.float64)
+        for part in form.parameters
+    }
+    z = torch.randn(*leading, n, h, dtype=torch.float64)
+    return z, torch.randint(n_classes, (*leading, n)), parameters
+
+
+def masked_loss_gradient(logits: Tensor, y: Tensor, mask: str) -> Tensor:
+    """Give (softmax − one-hot)/n of the masked logits, masked again."""
+    one_hot = functional.one_hot(y, logits.shape[-1])
+    keep = MASKS[mask](one_hot.mT).mT
+    return (torch.softmax(logits * keep, dim=-1) - one_hot) * keep / y.shape[-1]
+
+
+def masked_loss(logits: Tensor, y: Tensor, mask: str) -> Tensor:
+    keep = MASKS[mask](functional.one_hot(y, logits.shape[-1]).mT).mT
+    log_p = torch.log_softmax(logits * keep, dim=-1)
+    return -log_p.gather(-1, y.unsqueeze(-1)).mean(dim=(-2, -1)).sum()
+
+
+@every_form
+@pytest.mark.parametrize("mask", MASKS)
+@settings(max_examples=25)
+@sizes
+def test_gradients_equal_autograd(
+    name: str, mask: str, *, leading: list[int], n: int, n_classes: int, h: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    form = FORMS[name]
+    z, y, parameters = draw(form, leading, n, n_classes, h)
+    for part in form.learned:
+        parameters[part].requires_grad_()
+    logits = form.logits(z, parameters)
+    masked_loss(logits, y, mask).backward()
+    constant = {part: tensor.detach() for part, tensor in parameters.items()}
+    got = form.gradient(z, constant, masked_loss_gradient(logits.detach(), y, mask))
+    assert got.keys() == set(form.learned)
+    for part, gradient in got.items():
+        torch.testing.assert_close(gradient, parameters[part].grad, rtol=1e-10, atol=1e-10)
+
+
+def plain_cosine(z: Tensor, p: dict[str, Tensor]) -> Tensor:
+    return functional.cosine_similarity(z.unsqueeze(-2), p["weight"].unsqueeze(-3), dim=-1)
+
+
+PLAIN: dict[str, Callable[[Tensor, dict[str, Tensor]], Tensor]] = {
+    "linear": lambda z, p: z @ p["weight"].mT + p["bias"].unsqueeze(-2),
+    "linear_no_bias": lambda z, p: z @ p["weight"].mT,
+    "weight_norm": lambda z, p: z @ functional.normalize(p["weight"], dim=-1).mT,
+    "original_weight_norm": lambda z, p: (
+        z @ functional.normalize(p["weight"], dim=-1).mT * p["gamma"].unsqueeze(-2)
+    ),
+    "cosine": plain_cosine,
+    "cosine, fixed scale": lambda z, p: plain_cosine(z, p) * p["scale"][..., None, None],
+    "cosine, learned scale": lambda z, p: plain_cosine(z, p) * p["scale"][..., None, None],
+}
+
+
+@every_form
+@settings(max_examples=25)
+@sizes
+def test_logits_equal_the_formula(
+    name: str, *, leading: list[int], n: int, n_classes: int, h: int, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    z, _, parameters = draw(FORMS[name], leading, n, n_classes, h)
+    got = FORMS[name].logits(z, parameters)
+    assert got.shape == (*leading, n, n_classes)
+    torch.testing.assert_close(got, PLAIN[name](z, parameters), rtol=1e-10, atol=1e-10)
+
+
+@every_form
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zero_vectors_have_an_answer(name: str, dtype: torch.dtype) -> None:
+    form = FORMS[name]
+    parts = {"weight": torch.eye(2), "bias": torch.ones(2), "gamma": torch.ones(2)}
+    parts["scale"] = torch.tensor(3.0)
+    parameters = {part: parts[part].to(dtype) for part in form.parameters}
+    parameters["weight"][1] = 0
+    z = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=dtype)
+    for tensor in (z, *parameters.values()):
+        tensor.requires_grad_()
+    logits = form.logits(z, parameters)
+    constant = 1.0 if "bias" in parameters else 0.0
+    assert logits[0].tolist() == [constant, constant]
+    assert logits[1, 1].item() == constant
+    logits.sum().backward()
+    with torch.no_grad():
+        closed = form.gradient(z, parameters, torch.ones_like(logits))
+    for part, gradient in closed.items():
+        assert gradient.isfinite().all()
+        torch.testing.assert_close(gradient, parameters[part].grad)
+    assert z.grad is not None
+    assert z.grad.isfinite().all()
