@@ -13,7 +13,7 @@ from torch import Tensor
 
 TILE = 1 << 22  # elements of one tile, the largest array made on the way
 SIDE = 2048  # queries, and rows, of one tile
-PAIRS = 1 << 17  # pairs of a query and a row in one piece
+PAIRS = 1 << 17  # pairs of a query and a row that are handled at once
 _RUN = 64  # rows that are first looked at as one
 _FAR = 1e30  # beyond every value of a tile
 
@@ -25,6 +25,13 @@ class Frame(NamedTuple):
     scale: float
     dtype: torch.dtype  # of the product
     error: float  # c, where a value is wrong by at most c/4·(‖q‖² + ‖m‖²)
+
+
+class Ready(NamedTuple):
+    """Rows made ready for the product."""
+
+    m: Tensor  # (rows, h + 1): centred and scaled, with ½‖m‖² less its error; whole runs
+    peak: Tensor  # (runs,): how far above its bound the true value of a row in the run can be
 
 
 def fit_frame(queries: Tensor, rows: Tensor) -> Frame:
@@ -39,62 +46,79 @@ def fit_frame(queries: Tensor, rows: Tensor) -> Frame:
     return Frame(centre, scale, dtype, 2 * (h + 4) * torch.finfo(dtype).eps)
 
 
+def make_ready(rows: Tensor, k: int, frame: Frame) -> Ready:
+    """Put ½‖m‖² less its error beside each row m, and far rows at the end to fill the last run."""
+    m = _scale(rows, frame)
+    run = max(1, min(_RUN, SIDE // (2 * k), m.shape[0] // (2 * k)))
+    full = m.new_zeros(-(-m.shape[0] // run) * run, m.shape[1] + 1)
+    full[:, -1] = 2 * _FAR
+    full[: m.shape[0], :-1] = m
+    full[: m.shape[0], -1] = m.square().sum(1) * (0.5 - frame.error)
+    return Ready(full, 8 * frame.error * full[:, -1].unflatten(0, (-1, run)).amax(1))
+
+
 def candidates(
-    squared: Tensor, queries: Tensor, rows: Tensor, frame: Frame
+    squared: Tensor, queries: Tensor, rows: Ready, frame: Frame
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Find all pairs that can be among the k nearest, for each query in the order of the rows.
 
     Args:
         squared: (n, k), the squared distances to beat; ∞ to begin with.
-        queries: (n, h), n and k at most such that n·h and n·k are within a tile.
-        rows: (m, h).
+        queries: (n, h).
+        rows: the rows, in the same frame.
         frame: of these queries and rows.
 
     Yields:
-        Numbers of queries and numbers of rows, at most about ``PAIRS`` of them.
+        Numbers of queries and numbers of rows, at most about ``PAIRS`` at once.
     """
     q, k = _scale(queries, frame), squared.shape[1]
     norm = q.square().sum(1, keepdim=True)
+    slack = 2 * frame.error * norm + 1 / _FAR
     # k values that are, one by one, not below the k least true ones
     upper = (squared.sqrt() / frame.scale).square().to(q) * (0.5 + 1e-6) - norm / 2
-    slack = 2 * frame.error * norm + 1 / _FAR
     q = torch.cat([-q, torch.ones_like(norm)], dim=1)
-    size = min(SIDE, TILE // queries.shape[1] or 1, rows.shape[0])
-    run = max(1, min(_RUN, size // (2 * k)))
-    tile = q.new_empty(q.shape[0] * (size + run))
-    for start in range(0, rows.shape[0], size):
-        m = _with_norms(rows[start : start + size], run, frame)
+    run = rows.m.shape[0] // rows.peak.shape[0]
+    tile = q.new_empty(q.shape[0] * (SIDE // run or 1) * run)
+    found = []
+    start = 0
+    for m, peak in zip(rows.m.split(SIDE // run * run), rows.peak.split(SIDE // run), strict=True):
         values = tile[: q.shape[0] * m.shape[0]].view(q.shape[0], -1)
         torch.mm(q, m.T, out=values)  # into a tensor: autocast leaves its precision alone
         low = values.unflatten(1, (-1, run)).amin(2)
-        peak = 8 * frame.error * m[:, -1].unflatten(0, (-1, run)).amax(1)
         upper = torch.cat([upper, low + peak], dim=1).topk(k, largest=False).values
         limit = (upper[:, -1:] + slack).clamp(max=_FAR)
-        for i, j in _not_above(limit, values.view(-1, run), low):
-            yield i, j + start
+        for i, j, value in _not_above(limit, values.view(-1, run), low):
+            found.append((i, j + start, value))
+            if sum(i.numel() for i, *_ in found) > PAIRS:
+                yield _still_not_above(limit, found)
+                found.clear()
+        start += m.shape[0]
+    if found:
+        yield _still_not_above(limit, found)
 
 
-def _not_above(limit: Tensor, values: Tensor, low: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def _not_above(
+    limit: Tensor, values: Tensor, low: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Find the pairs (query, place in the tile) whose value is not above the query's limit."""
     found = (low <= limit).nonzero(as_tuple=True)
     for i, run in zip(*(t.split(PAIRS // values.shape[1]) for t in found), strict=True):
-        inside = values[i * low.shape[1] + run] <= limit[i]
-        which, place = inside.nonzero(as_tuple=True)
-        yield i[which], run[which] * values.shape[1] + place
+        inside = values[i * low.shape[1] + run]
+        which, place = (inside <= limit[i]).nonzero(as_tuple=True)
+        yield i[which], run[which] * values.shape[1] + place, inside[which, place]
+
+
+def _still_not_above(
+    limit: Tensor, found: list[tuple[Tensor, Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Put pairs together, without those that a lower limit has ruled out since."""
+    i, j, value = (torch.cat(parts) for parts in zip(*found, strict=True))
+    stays = value <= limit[i, 0]
+    return i[stays], j[stays]
 
 
 def _scale(x: Tensor, frame: Frame) -> Tensor:
     return ((x.to(frame.centre.dtype) - frame.centre) / frame.scale).to(frame.dtype)
-
-
-def _with_norms(rows: Tensor, run: int, frame: Frame) -> Tensor:
-    """Put ½‖m‖² less its error beside each row m, and far rows at the end to fill the last run."""
-    m = _scale(rows, frame)
-    full = m.new_zeros(-(-m.shape[0] // run) * run, m.shape[1] + 1)
-    full[:, -1] = 2 * _FAR
-    full[: m.shape[0], :-1] = m
-    full[: m.shape[0], -1] = m.square().sum(1) * (0.5 - frame.error)
-    return full
 
 
 def _product_dtype(h: int) -> torch.dtype:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lastlayer.heads.bounds import PAIRS, SIDE, TILE, Frame, candidates, fit_frame
+from lastlayer.heads.bounds import SIDE, TILE, Frame, candidates, fit_frame, make_ready
 
 
 class Nearest(NamedTuple):
@@ -41,23 +41,26 @@ def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> N
     if not queries.shape[0] or not rows.shape[0]:
         return nearest
     frame = fit_frame(queries, rows)
-    size = min(SIDE, TILE // max(queries.shape[1], nearest.row.shape[1]) or 1)
-    blocks = zip(*(t.split(size) for t in (*nearest, queries)), strict=True)
-    done = [_extend_block(Nearest(s, r), q, rows, first, frame) for s, r, q in blocks]
-    return Nearest(*(torch.cat(parts) for parts in zip(*done, strict=True)))
+    for part in rows.split(TILE // rows.shape[1] or 1):
+        nearest = _extend_by_part(nearest, queries, part, first, frame)
+        first += part.shape[0]
+    return nearest
 
 
-def _extend_block(
+def _extend_by_part(
     nearest: Nearest, queries: Tensor, rows: Tensor, first: int, frame: Frame
 ) -> Nearest:
-    """Collect the pairs that may matter; compare them when there are many."""
-    i = j = nearest.row.new_empty(0)
-    for more_i, more_j in candidates(nearest.squared, queries, rows, frame):
-        i, j = torch.cat([i, more_i]), torch.cat([j, more_j])
-        if i.numel() > PAIRS:
-            nearest = _merge(nearest, i, _squared_distances(queries, rows, i, j), j + first)
-            i, j = i[:0], j[:0]
-    return _merge(nearest, i, _squared_distances(queries, rows, i, j), j + first)
+    """Take in rows that fit into a tile, for some queries at a time."""
+    k = nearest.row.shape[1]
+    ready = make_ready(rows, k, frame)
+    size = min(SIDE, TILE // (4 * max(k, queries.shape[1])) or 1)
+    done = []
+    for squared, row, q in zip(*(t.split(size) for t in (*nearest, queries)), strict=True):
+        best = Nearest(squared, row)
+        for i, j in candidates(squared, q, ready, frame):
+            best = _merge(best, i, _squared_distances(q, rows, i, j), j + first)
+        done.append(best)
+    return Nearest(*(torch.cat(parts) for parts in zip(*done, strict=True)))
 
 
 def _merge(nearest: Nearest, i: Tensor, squared: Tensor, row: Tensor) -> Nearest:
@@ -77,13 +80,13 @@ def _merge(nearest: Nearest, i: Tensor, squared: Tensor, row: Tensor) -> Nearest
 
 def _squared_distances(queries: Tensor, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Give ‖q_i − m_j‖² in float64, summed by halves: the same bits in any batch."""
+    squared = torch.empty_like(i, dtype=torch.float64)
     size = TILE // (8 * queries.shape[1]) or 1
-    parts = [torch.empty_like(i[:0], dtype=torch.float64)]
-    for a, b in zip(i.split(size), j.split(size), strict=True):
+    for a, b, out in zip(*(t.split(size) for t in (i, j, squared)), strict=True):
         x = (queries[a].double() - rows[b].double()).square_()
         while x.shape[1] > 1:
             half = (x.shape[1] + 1) // 2
             x[:, : x.shape[1] - half] += x[:, half:]
             x = x[:, :half]
-        parts.append(x[:, 0].clone())
-    return torch.cat(parts)
+        out.copy_(x[:, 0])
+    return squared
