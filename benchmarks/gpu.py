@@ -1,6 +1,6 @@
 """The fleet on one GPU: time of an epoch, all the paper's gradient runs, agreement with the CPU.
 
-    python benchmarks/gpu.py
+python benchmarks/gpu.py
 """
 
 import time
@@ -66,7 +66,9 @@ def one_epoch(n: int, h: int, n_classes: int, n_members: int, streams: int = 8) 
         torch.cuda.reset_peak_memory_stats()
         best = min(seconds(epoch) for _ in range(5))
     peak = torch.cuda.max_memory_allocated() / 2**30
-    print(f"{n_members} members, {n:,} × {h}, {n_classes} classes: {best:.3f} s, peak {peak:.1f} GiB")
+    print(
+        f"{n_members} members, {n:,} × {h}, {n_classes} classes: {best:.3f} s, peak {peak:.1f} GiB"
+    )
 
 
 def pool_of(data: "ll.Features", label: str, device: torch.device) -> Pool:
@@ -79,7 +81,9 @@ def paper_runs(device: torch.device) -> dict[str, tuple[Pool, list[Job]]]:
     """All gradient runs of the paper on the bundled sets."""
     small, large = ll.load_features("cifar10"), ll.load_features("cifar100")
     pools = {
-        "cifar10": pool_of(small, "fine" if "fine" in small.train.labels else small.train.label, device),
+        "cifar10": pool_of(
+            small, "fine" if "fine" in small.train.labels else small.train.label, device
+        ),
         "coarse": pool_of(large, "coarse", device),
         "fine": pool_of(large, "fine", device),
     }
@@ -89,9 +93,14 @@ def paper_runs(device: torch.device) -> dict[str, tuple[Pool, list[Job]]]:
         ("cifar100_lifelong", large, pools["coarse"]),
     ):
         streams = [Stream(make_scenario(name, data, order=s).tasks, s) for s in range(8)]
-        runs[f"continual {name}"] = pool, [
-            Job(stream, Member(*c, None, stream.seed)) for stream in streams for c in COMBINATIONS
-        ]
+        runs[f"continual {name}"] = (
+            pool,
+            [
+                Job(stream, Member(*c, None, stream.seed))
+                for stream in streams
+                for c in COMBINATIONS
+            ],
+        )
         sizes: list[Job] = []
         for size in (100, 200, 500, 1000, None):
             for seed in range(8):
@@ -99,14 +108,20 @@ def paper_runs(device: torch.device) -> dict[str, tuple[Pool, list[Job]]]:
                 stream = Stream(tasks, seed, 1 if size is None else int(50_000 / size))
                 sizes += [Job(stream, Member(*c, None, seed)) for c in COMBINATIONS]
         runs[f"subset {name}"] = pool, sizes
-    for name, data, pool in (("cifar10", small, pools["cifar10"]), ("cifar100", large, pools["fine"])):
+    for name, data, pool in (
+        ("cifar10", small, pools["cifar10"]),
+        ("cifar100", large, pools["fine"]),
+    ):
         streams = [Stream(iid(data).tasks, s) for s in range(8)]
-        runs[f"preliminary {name}"] = pool, [
-            Job(stream, Member(layer, "none", lr, stream.seed))
-            for stream in streams
-            for layer in LAYERS
-            for lr in (0.1, 0.01, 0.001)
-        ]
+        runs[f"preliminary {name}"] = (
+            pool,
+            [
+                Job(stream, Member(layer, "none", lr, stream.seed))
+                for stream in streams
+                for layer in LAYERS
+                for lr in (0.1, 0.01, 0.001)
+            ],
+        )
     return runs
 
 
@@ -132,7 +147,9 @@ def main() -> None:
             (a.by_class.sum(1) - b.by_class.sum(1)).abs().max().item()
             for a, b in zip(results[name], same, strict=True)
         ]
-        print(f"{name}: largest difference to the CPU {100 * max(gaps) / len(pool.test_y):.2f} points")
+        print(
+            f"{name}: largest difference to the CPU {100 * max(gaps) / len(pool.test_y):.2f} points"
+        )
 
 
 if __name__ == "__main__":

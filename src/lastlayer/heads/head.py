@@ -1,5 +1,6 @@
 """The contract of a head: ``observe`` learns from a batch, ``forward`` gives logits."""
 
+import math
 import os
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self
@@ -149,7 +150,8 @@ class Head(Resizable, ABC):
             raise ShapeError(
                 f"expected features of shape (n, {self.in_features}), got {tuple(z.shape)}"
             )
-        if not bool(torch.isfinite(z).all()):
+        # NaN and infinity survive a sum, and one sum is many times faster than a look at each number.
+        if not math.isfinite(float(z.sum(dtype=torch.float64))) and not bool(z.isfinite().all()):
             bad = int((~torch.isfinite(z)).any(dim=1).sum())
             raise DataError(
                 f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows"

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lastlayer.errors import DataError, OptionError, UnsupportedError
 from lastlayer.heads.head import Preset
-from lastlayer.heads.statistics import Scatter
+from lastlayer.heads.statistics import Scatter, add_gram, symmetric
 from lastlayer.heads.statistics_head import StatisticsHead
 
 PAPER_SHRINKAGE = 1e-4
@@ -118,7 +118,7 @@ class SldaHead(StatisticsHead):
             v = running_deviations(z.to(s.mean), y, s.count, s.mean)
             t = s.total + torch.arange(len(y), device=v.device, dtype=v.dtype)
             v *= (t / (t + 1)).sqrt()[:, None]
-            self.running_scatter.addmm_(v.mT, v)
+            add_gram(self.running_scatter, v)
         super()._learn(z, y)
 
     def _refresh(self) -> None:
@@ -126,7 +126,7 @@ class SldaHead(StatisticsHead):
         exact = self.preset == "exact"
         self.centre = s.overall_mean() if exact else torch.zeros_like(s.mean[0])
         mean = s.mean - self.centre
-        scatter = s.pooled_scatter() if exact else self.running_scatter
+        scatter = s.pooled_scatter() if exact else symmetric(self.running_scatter)
         covariance = scatter / max(s.total, 1)
         shrunk = self._shrink(covariance) if exact else _shrink_to_identity(covariance)
         factor, failed = torch.linalg.cholesky_ex(shrunk)

@@ -2,9 +2,16 @@
 
 from collections.abc import Mapping
 
-from lastlayer.layers.cosine import COSINE, COSINE_FIXED_SCALE, COSINE_LEARNED_SCALE
-from lastlayer.layers.form import Form
-from lastlayer.layers.linear import LINEAR, LINEAR_NO_BIAS
+from lastlayer.layers.form import (
+    COSINE,
+    COSINE_FIXED_SCALE,
+    COSINE_LEARNED_SCALE,
+    LINEAR,
+    LINEAR_NO_BIAS,
+    ORIGINAL_WEIGHT_NORM,
+    WEIGHT_NORM,
+    Form,
+)
 from lastlayer.layers.mask import MASKS, masked_cross_entropy
 from lastlayer.layers.modules import (
     Cosine,
@@ -14,8 +21,6 @@ from lastlayer.layers.modules import (
     OriginalWeightNorm,
     WeightNorm,
 )
-from lastlayer.layers.original_weight_norm import ORIGINAL_WEIGHT_NORM
-from lastlayer.layers.weight_norm import WEIGHT_NORM
 
 LAYERS: Mapping[str, type[Layer]] = {
     "linear": Linear,

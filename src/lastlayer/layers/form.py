@@ -1,12 +1,14 @@
-"""The mathematics of a layer: a linear map whose rows are made from its parameters.
+"""The mathematics of a layer: four switches tell the paper's layers apart.
 
-All of the paper's layers are ``logits = rows(parameters) · x + bias`` with x = z, or x = z/‖z‖ for
-cosine. So a layer is told apart by two functions, its rows and how a gradient on the rows becomes
-one on the parameters; both take any leading dimensions, one for each member of a fleet.
+    logits = gain · (x · a_i) + b_i,   x = z or z/‖z‖,   a_i = A_i or A_i/‖A_i‖
+
+The gain is 1, a learned γ_i for each class, or one scale for all. Functions take any leading
+dimensions, one for each member of a fleet; the gradient is written beside the logits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,41 +20,69 @@ Parameters = Mapping[str, Tensor]  # weight (…, N, h); bias, gamma (…, N); s
 class Form:
     """A layer's logits and gradient in closed form."""
 
-    parameters: tuple[str, ...]  # what it has, in the order of the table in the paper
-    rows: Callable[[Parameters], Tensor]  # → (…, N, h)
-    pull_back: Callable[[Parameters, Tensor], dict[str, Tensor]]  # gradient on the rows (…, N, h) →
-    unit_input: bool = False  # z enters as z/‖z‖
-    fixed: tuple[str, ...] = ()  # parameters that are not learned
+    bias: bool = False  # b_i is added
+    unit_rows: bool = False  # a row counts by its direction
+    unit_input: bool = False  # a sample counts by its direction
+    gain: Literal["gamma", "scale"] | None = None
+    fixed_gain: bool = False  # the gain is not learned
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of what the layer has."""
+        return ("weight", *(["bias"] if self.bias else []), *([self.gain] if self.gain else []))
 
     @property
     def learned(self) -> tuple[str, ...]:
-        """The parameters that training moves."""
-        return tuple(name for name in self.parameters if name not in self.fixed)
+        """The names of what training moves."""
+        return tuple(p for p in self.parameters if p != self.gain or not self.fixed_gain)
 
-    def logits(self, z: Tensor, parameters: Parameters) -> Tensor:
+    def logits(self, z: Tensor, p: Parameters) -> Tensor:
         """Give the logits (…, n, N) of features ``z`` (…, n, h)."""
-        logits = self.input(z) @ self.rows(parameters).mT
-        return logits + parameters["bias"].unsqueeze(-2) if "bias" in parameters else logits
+        x = unit(z)[0] if self.unit_input else z
+        a = unit(p["weight"])[0] if self.unit_rows else p["weight"]
+        logits = x @ a.mT
+        if self.gain:
+            logits = logits * gain_of_rows(self, p).unsqueeze(-2)
+        return logits + p["bias"].unsqueeze(-2) if self.bias else logits
 
-    def gradient(self, z: Tensor, parameters: Parameters, g: Tensor) -> dict[str, Tensor]:
-        """Turn the gradient ``g`` (…, n, N) on the logits into one on each learned parameter."""
-        gradient = self.pull_back(parameters, g.mT @ self.input(z))
-        if "bias" in parameters:
-            gradient["bias"] = g.sum(dim=-2)
-        return gradient
+    def gradient(self, z: Tensor, p: Parameters, g: Tensor) -> dict[str, Tensor]:
+        """Turn the gradient ``g`` (…, n, N) on the logits into one on each learned parameter.
 
-    def input(self, z: Tensor) -> Tensor:
-        """Give what the rows are multiplied with: z, or its direction."""
-        return unit(z)[0] if self.unit_input else z
+        With d_i = Σ_n g_ni x_n: ∂b_i = Σ_n g_ni, ∂gain_i = d_i·a_i, and ∂A_i = gain_i d_i, of which
+        a unit row takes only the part across its direction, (d_i − (d_i·a_i) a_i)/‖A_i‖.
+        """
+        x = unit(z)[0] if self.unit_input else z
+        d = g.mT @ x
+        a, inverse = unit(p["weight"]) if self.unit_rows else (p["weight"], None)
+        along = (d * a).sum(dim=-1, keepdim=True)
+        weight = d if inverse is None else (d - along * a) * inverse
+        gradient = {"bias": g.sum(dim=-2), "gamma": along[..., 0], "scale": along.sum(dim=(-2, -1))}
+        gain = gain_of_rows(self, p).unsqueeze(-1) if self.gain else 1
+        gradient["weight"] = weight * gain
+        return {name: gradient[name] for name in self.learned}
+
+
+def gain_of_rows(form: Form, p: Parameters) -> Tensor:
+    """Give the gain (…, N) of each class, or (…, 1) where one is for all."""
+    return p["scale"].unsqueeze(-1) if form.gain == "scale" else p["gamma"]
 
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
     """Give the directions of the vectors ``x`` (…, h) and 1/‖x‖; both are zero where x is zero."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    inverse = torch.where(norm > 0, 1 / norm.clamp(min=torch.finfo(x.dtype).tiny), 0)
+    inverse = inverse_norm(x)
     return x * inverse, inverse
 
 
-def across(gradient: Tensor, direction: Tensor, along: Tensor) -> Tensor:
-    """Take the part along a direction out of a gradient: turning a unit vector is all it can do."""
-    return gradient - along * direction
+def inverse_norm(x: Tensor) -> Tensor:
+    """Give 1/‖x‖ (…, 1), and 0 where x is zero."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return torch.where(norm > 0, 1 / norm.clamp(min=torch.finfo(x.dtype).tiny), 0)
+
+
+LINEAR = Form(bias=True)
+LINEAR_NO_BIAS = Form()
+WEIGHT_NORM = Form(unit_rows=True)
+ORIGINAL_WEIGHT_NORM = Form(unit_rows=True, gain="gamma")
+COSINE = Form(unit_rows=True, unit_input=True)
+COSINE_LEARNED_SCALE = Form(unit_rows=True, unit_input=True, gain="scale")
+COSINE_FIXED_SCALE = Form(unit_rows=True, unit_input=True, gain="scale", fixed_gain=True)

@@ -5,11 +5,16 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lastlayer.layers.cosine import COSINE, COSINE_FIXED_SCALE, COSINE_LEARNED_SCALE
-from lastlayer.layers.form import Form
-from lastlayer.layers.linear import LINEAR, LINEAR_NO_BIAS
-from lastlayer.layers.original_weight_norm import ORIGINAL_WEIGHT_NORM
-from lastlayer.layers.weight_norm import WEIGHT_NORM
+from lastlayer.layers.form import (
+    COSINE,
+    COSINE_FIXED_SCALE,
+    COSINE_LEARNED_SCALE,
+    LINEAR,
+    LINEAR_NO_BIAS,
+    ORIGINAL_WEIGHT_NORM,
+    WEIGHT_NORM,
+    Form,
+)
 
 
 class Layer(nn.Module):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lastlayer.heads.descent import Members
 from lastlayer.heads.gradient import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.heads.initial import initial_parameters
+from lastlayer.heads.members import Members
 from lastlayer.layers import LAYERS
 from lastlayer.training.lockstep import epoch_of_batches
 from lastlayer.training.pool import Pool, Rules, Score, Stream
@@ -108,10 +108,11 @@ def _evaluate(fleet: Members, pool: Pool, columns: Tensor) -> Tensor:
     """Count the right answers (S, K, N + groups) of all members."""
     streams, n_members, n_classes, _ = fleet.parameters["weight"].shape
     count = columns.new_zeros(streams * n_members, columns.shape[1])
+    rows, _ = fleet.rows()
     chunk = max(EVALUATE[columns.device.type] // (streams * n_members * n_classes), 16)
     for start in range(0, len(pool.test_y), chunk):
         part = slice(start, start + chunk)
-        scores = fleet.scores(pool.test_z[part])
+        scores = fleet.scores(pool.test_z[part], rows)
         if fleet.seen is not None:
             scores.masked_fill_((fleet.seen == 0)[:, None, :, None], -torch.inf)
         right = _right(scores, pool.test_y[part])

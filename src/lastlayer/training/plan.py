@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 
 from lastlayer.errors import OptionError
+from lastlayer.layers import LAYERS
 from lastlayer.training.fleet import EVALUATE, Member
 from lastlayer.training.pool import Pool, Rules, Stream
 
@@ -45,7 +46,7 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
         by_stream[id(job.stream)].append(number)
     alike: dict[object, list[list[int]]] = defaultdict(list)
     for numbers in by_stream.values():
-        numbers.sort(key=lambda n: (jobs[n].member.layer, jobs[n].member.mask))
+        numbers.sort(key=lambda n: _place(jobs[n].member))
         stream = jobs[numbers[0]].stream
         kinds = tuple((jobs[n].member.layer, jobs[n].member.mask) for n in numbers)
         sizes = (stream.repeat, *sorted(len(task) for task in stream.tasks))
@@ -55,6 +56,12 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
         for group in alike.values()
         for part in _fit(group, pool, rules, memory)
     ]
+
+
+def _place(member: Member) -> tuple[bool, bool, str, str]:
+    """Order members so that those alike in something lie side by side."""
+    form = LAYERS[member.layer].form
+    return form.unit_rows, form.unit_input, member.layer, member.mask
 
 
 def _fit(

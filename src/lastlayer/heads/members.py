@@ -1,0 +1,98 @@
+"""Gradient heads side by side: the state of one, or of thousands, as one tensor for each part.
+
+Members are laid out as (streams, members of a stream, …): the members of one stream learn from the
+same mini-batches. A head is one stream with one member. Logits are kept class by class,
+(…, classes, samples), so that the softmax runs along whole vectors of samples.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from lastlayer.layers import MASKS, Form
+from lastlayer.layers.form import gain_of_rows, inverse_norm
+
+T = TypeVar("T")
+
+
+@dataclass
+class Members:
+    """The state of S streams with K gradient members each, of N classes and h features."""
+
+    forms: Sequence[Form]  # K: what each member is
+    masks: Sequence[str]  # K: how it is trained
+    parameters: dict[str, Tensor]  # weight (S, K, N, h); bias, gamma (S, K, N); scale (S, K)
+    velocity: dict[str, Tensor]  # of the same shapes
+    lr: Tensor  # (S, K)
+    steps: Tensor  # () how many steps were taken
+    diverged: Tensor  # (S, K) the step that left the finite numbers, or −1
+    seen: Tensor | None  # "exact": (S, N) 0/1, classes of which data have come; None: "paper"
+
+    def __post_init__(self) -> None:
+        """Find the runs of members that are alike in something: each is one slice."""
+        self.biased = [run for on, run in _runs([f.bias for f in self.forms]) if on]
+        self.unit_rows = [run for on, run in _runs([f.unit_rows for f in self.forms]) if on]
+        self.unit_input = [run for on, run in _runs([f.unit_input for f in self.forms]) if on]
+        self.gained = [(form, run) for form, run in _runs(self.forms) if form.gain]
+        self.masked = [(MASKS[mask], run) for mask, run in _runs(self.masks) if mask != "none"]
+        self.learned = {name for form in self.forms for name in form.learned}
+
+    def rows(self) -> tuple[Tensor, Tensor | None]:
+        """Give the rows a (S, K, N, h), and 1/‖A‖ (S, K, N, 1) where they are directions."""
+        weight = self.parameters["weight"]
+        if not self.unit_rows:
+            return weight, None
+        inverse = torch.ones_like(weight[..., :1])
+        for run in self.unit_rows:
+            inverse[:, run] = inverse_norm(weight[:, run])
+        return weight * inverse, inverse
+
+    def scores(self, z: Tensor, rows: Tensor) -> Tensor:
+        """Give the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
+        if z.dim() == 2:
+            scores = (rows.flatten(0, 2) @ z.mT).view(*rows.shape[:3], -1)
+        else:
+            scores = torch.bmm(rows.flatten(1, 2), z.mT).view(*rows.shape[:3], -1)
+        self.divide_by_norm(scores, z)
+        for form, run in self.gained:
+            scores[:, run] *= self.gain(form, run).unsqueeze(-1)
+        for run in self.biased:
+            scores[:, run] += self.parameters["bias"][:, run].unsqueeze(-1)
+        return scores
+
+    def divide_by_norm(self, columns: Tensor, z: Tensor) -> None:
+        """Divide (S, K, N, n) by ‖z‖ where a layer takes the direction of z."""
+        if self.unit_input:
+            inverse = inverse_norm(z).mT.unsqueeze(-3)  # (…, 1, 1, n)
+            for run in self.unit_input:
+                columns[:, run] *= inverse
+
+    def gain(self, form: Form, run: slice) -> Tensor:
+        """Give the gain (S, k, N) or (S, k, 1) of a run of members."""
+        return gain_of_rows(form, {str(form.gain): self.parameters[str(form.gain)][:, run]})
+
+    def mark_diverged(self) -> None:
+        """Note the members whose parameters have left the finite numbers with the last step."""
+        finite = norms(self.parameters, self.lr).isfinite()
+        lost = ~finite & (self.diverged < 0)
+        torch.where(lost, self.steps - 1, self.diverged, out=self.diverged)
+
+
+def norms(parts: Mapping[str, Tensor], lr: Tensor) -> Tensor:
+    """Give the norm (S, K) of all parts of each member together."""
+    flat = [part.reshape(*lr.shape, -1) for part in parts.values()]
+    each = torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in flat])
+    return torch.linalg.vector_norm(each, dim=0)
+
+
+def _runs(items: Sequence[T]) -> list[tuple[T, slice]]:
+    runs, start = [], 0
+    for item, group in groupby(items):
+        stop = start + len(list(group))
+        runs.append((item, slice(start, stop)))
+        start = stop
+    return runs
