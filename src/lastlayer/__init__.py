@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lastlayer import scenarios as scenarios
+    from lastlayer import study as study
     from lastlayer.features import Features as Features
     from lastlayer.features import FeatureSet as FeatureSet
     from lastlayer.features import load_features as load_features
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lastlayer.layers import WeightNorm as WeightNorm
     from lastlayer.layers import masked_cross_entropy as masked_cross_entropy
     from lastlayer.scenarios import make_scenario as make_scenario
+    from lastlayer.study import compare as compare
 
 _HOME = {
     "Features": "lastlayer.features",
@@ -25,6 +27,7 @@ _HOME = {
     "make_scenario": "lastlayer.scenarios",
     "make_head": "lastlayer.heads",
     "load_head": "lastlayer.heads",
+    "compare": "lastlayer.study",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
     "WeightNorm": "lastlayer.layers",

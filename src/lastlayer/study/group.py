@@ -1,0 +1,105 @@
+"""What runs of the same features, scenario, preset and subset share: the samples and the tests."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lastlayer.features import Features
+from lastlayer.scenarios import Scenario, subset
+from lastlayer.study.result import Result, share
+from lastlayer.study.run import Run
+from lastlayer.training.pool import Pool, Score, Stream
+
+VISITS = 50_000  # samples that a gradient head sees in each epoch, where data are repeated
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs that draw from one pool."""
+
+    runs: Sequence[Run]
+    pool: Pool
+    streams: Sequence[Stream]  # one for each run; equal ones are the same object
+    task_orders: Sequence[tuple[int, ...]]  # one for each run
+    n_per_class: NDArray[np.int64]  # test samples
+    n_per_task: NDArray[np.int64]  # empty where test data belong to no task
+
+    def result(self, number: int, score: Score) -> Result:
+        """Turn the counts of one run into accuracies."""
+        by_class, by_group = score.by_class.numpy(), score.by_group.numpy()
+        whole = np.where(by_class[:, :1] < 0, -1, by_class.sum(axis=1, keepdims=True))
+        return Result(
+            run=self.runs[number],
+            accuracy=share(whole, self.n_per_class.sum(keepdims=True))[:, 0],
+            by_class=share(by_class, self.n_per_class),
+            by_task=share(by_group[:, : len(self.n_per_task)], self.n_per_task),
+            n_per_class=self.n_per_class,
+            task_order=self.task_orders[number],
+            diverged=None if score.diverged < 0 else score.diverged,
+        )
+
+
+def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:
+    """Bring the data of runs that share them to the device, and lay out their streams."""
+    first = runs[0].scenario.build(data, order=0)
+    y, test_y = data.train.labels[first.label], data.test.labels[first.label]
+    _warn_of_untrained_classes(first, data)
+    sizes = [len(rows) for rows in first.test_tasks or ()]
+    pool = Pool(
+        data.train.z, y, data.test.z, test_y, first.n_classes, _test_task(first, len(test_y))
+    )
+    distinct = {(run.order, run.seed): run for run in runs}
+    made = {key: _stream(run, data) for key, run in distinct.items()}
+    of_runs = [made[run.order, run.seed] for run in runs]
+    return Group(
+        runs=runs,
+        pool=pool.to(device),
+        streams=[stream for stream, _ in of_runs],
+        task_orders=[order for _, order in of_runs],
+        n_per_class=test_y.bincount(minlength=first.n_classes).numpy(),
+        n_per_task=np.array(sizes, dtype=np.int64),
+    )
+
+
+def repeats(run: Run, n: int) -> int:
+    """Say how often a gradient head goes through its ``n`` samples in each epoch.
+
+    The paper repeats subsets, and "exact" any small data: five steps teach such a head nothing.
+    """
+    return max(VISITS // n, 1) if run.subset is not None or run.preset == "exact" else 1
+
+
+def _stream(run: Run, data: Features) -> tuple[Stream, tuple[int, ...]]:
+    if run.subset is None:
+        scenario = run.scenario.build(data, run.order)
+    else:
+        scenario = subset(data, run.subset, run.seed, label=run.scenario.label)
+    n = sum(len(rows) for rows in scenario.tasks)
+    return Stream(scenario.tasks, run.seed, repeats(run, n)), scenario.order
+
+
+def _test_task(scenario: Scenario, n: int) -> Tensor | None:
+    """Number the test samples by task; those of no task get one number more."""
+    if scenario.test_tasks is None:
+        return None
+    task = torch.full((n,), scenario.n_tasks)
+    for number, rows in enumerate(scenario.test_tasks):
+        task[rows] = number
+    return task
+
+
+def _warn_of_untrained_classes(scenario: Scenario, data: Features) -> None:
+    train, test = (split.labels[scenario.label] for split in (data.train, data.test))
+    trained = train[torch.cat(scenario.tasks)].unique()
+    missing = [data.names[scenario.label][c] for c in test.unique() if c not in trained]
+    if missing:
+        warnings.warn(
+            f"of the classes of '{scenario.label}' in the test data, no training data show "
+            f"{', '.join(missing)}: no head can know them",
+            stacklevel=2,
+        )

@@ -1,0 +1,72 @@
+"""What a comparison says: a ranking, how far it is from the best possible, and one sentence."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The best that any head reaches when it has everything at once."""
+
+    head: str
+    accuracy: float
+
+
+def rank(table: pl.DataFrame) -> pl.DataFrame:
+    """Rank heads by their final accuracy, best first; those that diverged come last.
+
+    Args:
+        table: what ``compare`` gives.
+
+    Returns:
+        Columns head (with its mask), accuracy and deviation over the orders, and diverged: in how
+        many orders it did.
+
+    >>> table = pl.DataFrame({"head": "mean", "mask": "none", "order": [0, 0, 1, 1],
+    ...                       "task": 0, "epoch": [0, 1, 0, 1], "accuracy": [None, 0.5, None, 1.0]})
+    >>> rank(table).rows()
+    [('mean', 0.75, 0.25, 0)]
+    """
+    final = table.sort("task", "epoch").group_by("head", "mask", "order").last()
+    masked = pl.concat_str("head", "mask", separator="+")
+    name = pl.when(pl.col("mask") == "none").then("head").otherwise(masked).alias("head")
+    accuracy = pl.col("accuracy")
+    return (
+        final.sort("head", "mask", "order")
+        .group_by(name, maintain_order=True)
+        .agg(
+            accuracy.mean(),
+            accuracy.std(ddof=0).alias("deviation"),
+            accuracy.null_count().alias("diverged"),
+        )
+        .sort("diverged", "accuracy", descending=[False, True], maintain_order=True)
+    )
+
+
+def advise(ranking: pl.DataFrame, bound: Bound) -> str:
+    """Say in one sentence which head to use, and what an ordinary linear layer would do."""
+    best = ranking.row(0, named=True)
+    if best["accuracy"] is None:
+        return "No head has learned anything: use a smaller learning rate."
+    gap = 100 * (bound.accuracy - best["accuracy"])
+    sentence = (
+        f"Use {best['head']}: it ends at {_percent(best['accuracy'])}, "
+        f"{abs(gap):.1f} points {'below' if gap > 0 else 'above'} {bound.head} trained on "
+        f"everything at once ({_percent(bound.accuracy)})"
+    )
+    linear = ranking.filter(pl.col("head") == "linear")
+    if linear.is_empty() or best["head"] == "linear":
+        return f"{sentence}."
+    return f"{sentence}; an ordinary linear layer {_fate(linear.row(0, named=True), best)}."
+
+
+def _fate(linear: dict[str, float | None], best: dict[str, float | None]) -> str:
+    reached, top = linear["accuracy"], best["accuracy"]
+    if reached is None or top is None:
+        return "diverges"
+    return f"{'falls to' if top - reached > 0.05 else 'reaches'} {_percent(reached)}"
+
+
+def _percent(accuracy: float) -> str:
+    return f"{100 * accuracy:.1f} %"

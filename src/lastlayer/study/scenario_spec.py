@@ -1,0 +1,109 @@
+"""A scenario in words: small, hashable, and the same whatever the data; ``build`` makes it real."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from lastlayer.errors import OptionError
+from lastlayer.names import look_up
+from lastlayer.scenarios import (
+    SCENARIOS,
+    Scenario,
+    iid,
+    incremental,
+    lifelong,
+    make_scenario,
+    mixed,
+    nested,
+)
+from lastlayer.scenarios.scenario import Data
+
+
+def _iid(data: Data, order: int, label: str | None = None) -> Scenario:
+    """Give the one task there is, whatever the order."""
+    return iid(data, label)
+
+
+KINDS: Mapping[str, Callable[..., Scenario]] = {
+    "incremental": incremental,
+    "lifelong": lifelong,
+    "nested": nested,
+    "mixed": mixed,
+    "iid": _iid,
+}
+ARGUMENT = {"incremental": "tasks", "lifelong": "by", "nested": "by", "mixed": "by"}
+_KNOWN: Mapping[str, Callable[..., Scenario]] = {
+    **KINDS,
+    **{name: partial(make_scenario, name) for name in SCENARIOS},
+}
+
+
+@dataclass(frozen=True)
+class ScenarioSpec:
+    """A name of the catalogue, or a kind of drift with its argument.
+
+    Written out, it is the name, or "kind:argument", and "/label" where a label column is named:
+
+    >>> spec = ScenarioSpec.parse("mixed:fine/coarse")
+    >>> spec
+    ScenarioSpec(kind='mixed', tasks=None, by='fine', label='coarse')
+    >>> str(spec), str(ScenarioSpec("incremental", tasks=5)), str(ScenarioSpec("cifar10"))
+    ('mixed:fine/coarse', 'incremental:5', 'cifar10')
+    >>> from lastlayer import load_features
+    >>> spec.build(load_features("cifar100"), order=0).n_tasks
+    100
+    """
+
+    kind: str
+    tasks: int | tuple[int, ...] | None = None  # incremental: how many, or the classes of each
+    by: str | None = None  # lifelong, nested, mixed: the column that makes the tasks
+    label: str | None = None  # the column that is learned; None: the primary one
+
+    def __post_init__(self) -> None:
+        """Check that the kind has its argument, and no other."""
+        look_up(self.kind, _KNOWN, "scenario")
+        for name in ("tasks", "by"):
+            given, needed = getattr(self, name), ARGUMENT.get(self.kind) == name
+            if needed and not given:
+                raise OptionError(f"scenario '{self.kind}' needs '{name}'")
+            if given is not None and not needed:
+                raise OptionError(f"scenario '{self.kind}' takes no '{name}', got {given!r}")
+        if self.label is not None and self.kind in SCENARIOS:
+            raise OptionError(f"scenario '{self.kind}' has its own label, got '{self.label}'")
+
+    @classmethod
+    def parse(cls, text: str) -> "ScenarioSpec":
+        """Read what ``str`` writes."""
+        rest, _, label = text.partition("/")
+        kind, colon, argument = rest.partition(":")
+        given: dict[str, Any] = {"label": label or None}
+        if colon:
+            name = ARGUMENT.get(kind, "by")
+            given[name] = _numbers(argument) if name == "tasks" else argument
+        return cls(kind, **given)
+
+    def build(self, data: Data, order: int) -> Scenario:
+        """Make the scenario from the data's labels."""
+        given = {"tasks": self.tasks, "by": self.by, "label": self.label}
+        return _KNOWN[self.kind](
+            data, order=order, **{name: value for name, value in given.items() if value is not None}
+        )
+
+    def __str__(self) -> str:
+        tasks = (self.tasks,) if isinstance(self.tasks, int) else self.tasks or ()
+        argument = self.by or ",".join(map(str, tasks))
+        return ":".join(filter(None, (self.kind, argument))) + (
+            f"/{self.label}" if self.label else ""
+        )
+
+
+def _numbers(text: str) -> int | tuple[int, ...]:
+    """Read "5" as five tasks, "4,3,3" as the classes of each of three."""
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise OptionError(
+            f"expected a number of tasks, or the classes of each (4,3,3), got '{text}'"
+        ) from None
+    return numbers[0] if len(numbers) == 1 else numbers

@@ -1,0 +1,124 @@
+"""Comparing heads: the table, the ranking, the upper bound, and the sentence."""
+
+import polars as pl
+import pytest
+from small_data import small_data
+
+import lastlayer as ll
+from lastlayer.errors import DataError, OptionError, UnknownNameError
+from lastlayer.study import Bound, ScenarioSpec, advise, rank, upper_bound
+
+DATA = small_data()
+HEADS = ["linear", "cosine+single", "slda"]
+
+
+@pytest.fixture(scope="module")
+def table() -> pl.DataFrame:
+    return ll.compare(DATA, "incremental:3", HEADS, orders=range(3), device="cpu")
+
+
+def test_the_table(table: pl.DataFrame) -> None:
+    assert table.columns == ["head", "mask", "order", "task", "epoch", "accuracy"]
+    assert table.height == 3 * 3 * 16
+    assert table.select("head", "mask").unique(maintain_order=True).rows() == [
+        ("linear", "none"),
+        ("cosine", "single"),
+        ("slda", "none"),
+    ]
+    one = table.filter(head="slda", order=2)
+    times = [(0, 0), *((task, epoch) for task in range(3) for epoch in range(1, 6))]
+    assert one.select("task", "epoch").rows() == times
+    assert one["accuracy"].null_count() == 1
+    assert one["accuracy"][0] is None
+    assert table["accuracy"].max() <= 1
+
+
+def test_streams_make_linear_forget(table: pl.DataFrame) -> None:
+    ranking = rank(table)
+    assert ranking["head"].to_list()[-1] == "linear"
+    assert ranking.filter(head="linear")["accuracy"].item() < 0.7
+    assert ranking["accuracy"][0] > 0.9
+
+
+def test_a_spec_is_as_good_as_its_text(table: pl.DataFrame) -> None:
+    again = ll.compare(
+        DATA, ScenarioSpec("incremental", tasks=3), HEADS, orders=range(3), device="cpu"
+    )
+    assert again.equals(table)
+
+
+def test_another_label_can_be_learned() -> None:
+    table = ll.compare(DATA.with_label("session"), "iid", ["mean"], orders=[0])
+    assert rank(table)["accuracy"].item() == pytest.approx(1 / 3, abs=0.2)
+
+
+def test_the_rate_is_for_heads_trained_by_gradient() -> None:
+    slow = ll.compare(DATA, "iid", ["linear", "mean"], orders=[0], lr=1e-6, device="cpu")
+    best = dict(rank(slow).select("head", "accuracy").rows())
+    assert best["linear"] < best["mean"]
+
+
+def test_a_diverged_head_comes_last() -> None:
+    wild = ll.compare(DATA, "iid", ["linear", "mean"], orders=[0, 1], lr=1e38, device="cpu")
+    ranking = rank(wild)
+    assert ranking.select("head", "diverged").rows() == [("mean", 0), ("linear", 2)]
+    assert "an ordinary linear layer diverges" in advise(ranking, Bound("mean", 0.99))
+
+
+def test_a_run_that_fails_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise DataError("no medians today")
+
+    monkeypatch.setattr("lastlayer.heads.median.MedianHead._learn", refuse)
+    with pytest.warns(UserWarning, match="left out: .* median .*: no medians today"):
+        table = ll.compare(DATA, "iid", ["mean", "median"], orders=[0])
+    assert rank(table)["head"].to_list() == ["mean"]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "heads", "error", "message"),
+    [
+        ("incremental:3", [], OptionError, "at least one head"),
+        ("incremental:3", ["sldaa"], UnknownNameError, "did you mean 'slda'"),
+        ("mixed:place", ["slda"], DataError, "unknown label column 'place'"),
+        ("cifar100", ["slda"], DataError, "needs the label columns"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    scenario: str, heads: list[str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        ll.compare(DATA, scenario, heads, orders=[0])
+
+
+def test_the_bound_is_the_best_head_on_everything() -> None:
+    bound = upper_bound(DATA, "incremental:3", device="cpu")
+    everything = ll.compare(DATA, "iid", [bound.head, "mean", "linear"], orders=[0], device="cpu")
+    best = rank(everything)
+    assert best.row(0)[:2] == (bound.head, bound.accuracy)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (
+            [("slda", 0.669), ("linear", 0.187)],
+            "Use slda: it ends at 66.9 %, 2.4 points below weight_norm trained on everything at "
+            "once (69.3 %); an ordinary linear layer falls to 18.7 %.",
+        ),
+        (
+            [("slda", 0.70), ("linear", 0.69)],
+            "Use slda: it ends at 70.0 %, 0.7 points above weight_norm trained on everything at "
+            "once (69.3 %); an ordinary linear layer reaches 69.0 %.",
+        ),
+        (
+            [("linear", 0.693), ("slda", 0.60)],
+            "Use linear: it ends at 69.3 %, 0.0 points above weight_norm trained on everything at "
+            "once (69.3 %).",
+        ),
+        ([("linear", None)], "No head has learned anything: use a smaller learning rate."),
+    ],
+)
+def test_the_sentence(rows: list[tuple[str, float | None]], sentence: str) -> None:
+    ranking = pl.DataFrame(rows, schema={"head": pl.String, "accuracy": pl.Float64}, orient="row")
+    assert advise(ranking, Bound("weight_norm", 0.693)) == sentence

@@ -1,0 +1,84 @@
+"""A scenario in words: written and read again, checked early, and built like the real one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_data import small_data
+
+from lastlayer.errors import OptionError, UnknownNameError
+from lastlayer.scenarios import SCENARIOS, incremental, lifelong
+from lastlayer.study import ScenarioSpec
+
+columns = st.sampled_from(["session", "fine", "a column"])
+labels = st.none() | columns
+specs = st.one_of(
+    st.builds(ScenarioSpec, st.sampled_from(list(SCENARIOS))),
+    st.builds(ScenarioSpec, st.just("iid"), label=labels),
+    st.builds(
+        ScenarioSpec,
+        st.just("incremental"),
+        tasks=st.integers(1, 100) | st.lists(st.integers(1, 9), min_size=2).map(tuple),
+        label=labels,
+    ),
+    st.builds(
+        ScenarioSpec, st.sampled_from(["lifelong", "nested", "mixed"]), by=columns, label=labels
+    ),
+)
+
+
+@given(specs)
+def test_what_is_written_can_be_read(spec: ScenarioSpec) -> None:
+    assert ScenarioSpec.parse(str(spec)) == spec
+    assert hash(ScenarioSpec.parse(str(spec))) == hash(spec)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cifar10",
+        "incremental:5",
+        "incremental:4,3,3",
+        "mixed:session",
+        "lifelong:s/y",
+        "iid/coarse",
+    ],
+)
+def test_the_forms(text: str) -> None:
+    assert str(ScenarioSpec.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("incremental", "needs 'tasks'"),
+        ("mixed", "needs 'by'"),
+        ("incremental:many", "expected a number of tasks"),
+        ("iid:5", "takes no 'by'"),
+        ("cifar10:5", "takes no 'by'"),
+        ("cifar10/coarse", "its own label"),
+    ],
+)
+def test_what_does_not_fit_is_said(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        ScenarioSpec.parse(text)
+
+
+def test_a_wrong_name_gets_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'incremental'"):
+        ScenarioSpec.parse("incremetal:5")
+
+
+@pytest.mark.parametrize("order", [0, 3])
+def test_it_builds_the_scenario(order: int) -> None:
+    data = small_data()
+    for text, expected in [
+        ("incremental:3", incremental(data, tasks=3, order=order)),
+        ("lifelong:session", lifelong(data, by="session", order=order)),
+    ]:
+        built = ScenarioSpec.parse(text).build(data, order)
+        assert built.order == expected.order
+        assert all(a.equal(b) for a, b in zip(built.tasks, expected.tasks, strict=True))
+
+
+def test_another_label_is_learned() -> None:
+    assert ScenarioSpec.parse("iid/session").build(small_data(), order=0).n_classes == 3
