@@ -109,6 +109,20 @@ def test_rows_sorted_from_far_to_near_and_far_outliers() -> None:
     check(torch.rand(50, 8), rows, 5)
 
 
+def test_rows_that_tie_far_away_from_the_query() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.stack([torch.randperm(50, generator=generator) for _ in range(3000)]).float()
+    queries = torch.tensor([[1e4], [-(2.0**20)]]).expand(2, 50)
+    assert search(queries, rows, 5).row.tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_numbers_at_the_ends_of_float32() -> None:
+    x = torch.rand(100, 8, generator=torch.Generator().manual_seed(0)) - 0.5
+    for scale in (6.6e38, 1e-43):
+        scaled = (x.double() * scale).float()
+        check(scaled[:20], scaled[20:], 5)
+
+
 def _medium(queries: Tensor, rows: Tensor) -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
