@@ -71,7 +71,7 @@ def fleet_epoch(pool: Pool, case: Case) -> Callable[[], None]:
 
 
 def loop_epoch(pool: Pool, layer: str, mask: str, tight: bool) -> Callable[[], None]:
-    """One run's epoch with autograd: batches from a DataLoader, or sliced from a shuffled tensor."""
+    """One run's epoch with autograd: batches from a DataLoader, or sliced from a tensor."""
     head = LAYERS[layer](pool.z.shape[1], pool.n_classes)
     optimizer = torch.optim.SGD(head.parameters(), lr=LEARNING_RATES[layer], momentum=MOMENTUM)
     loader = DataLoader(TensorDataset(pool.z, pool.y), batch_size=BATCH_SIZE, shuffle=True)

@@ -14,10 +14,10 @@ def look_up(name: str, table: Mapping[str, T], kind: str) -> T:
 
     >>> look_up("slda", {"mean": 1, "slda": 2}, "head")
     2
-    >>> look_up("sldaa", {"mean": 1, "slda": 2}, "head")
+    >>> look_up("sldaa", {"mean": 1, "slda": 2}, "head")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    lastlayer.errors.UnknownNameError: unknown head 'sldaa'; did you mean 'slda'? there are: mean, slda
+    lastlayer.errors.UnknownNameError: unknown head 'sldaa'; did you mean 'slda'? there are: ...
     """
     if name in table:
         return table[name]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError, UnsupportedError
 from lastlayer.heads import SldaHead, make_head
-from lastlayer.heads.statistics import symmetric
+from lastlayer.heads.moments import symmetric
 
 sizes = given(
     n_classes=st.integers(2, 5),

@@ -114,7 +114,9 @@ def test_a_batch_of_one_is_skipped_by_the_papers_rule() -> None:
     paper = epoch_of_batches([stream], 0, Rules(batch_size=16), [generator], device)
     assert [rows.shape[1] for rows, _ in paper] == [16, 16]
     every = Rules(batch_size=16, skip_single=False)
-    assert [rows.shape[1] for rows, _ in epoch_of_batches([stream], 0, every, [generator], device)] == [
+    assert [
+        rows.shape[1] for rows, _ in epoch_of_batches([stream], 0, every, [generator], device)
+    ] == [
         16,
         16,
         1,

@@ -20,15 +20,16 @@ def step(members: Members, z: Tensor, y: Tensor, share: Tensor | None = None) ->
             whose shares are all zero stands still: batches of different sizes are padded with 0.
     """
     rows, inverse = members.rows()
+    inverse_z = members.inverse_input(z)
     target = _one_hot(y, share, rows)
     present = target.amax(dim=-1)  # (S, 1, N)
     if members.seen is not None:
         torch.maximum(members.seen, present[:, 0], out=members.seen)
-    g = _loss_gradient(members, members.scores(z, rows), target)
+    g = _loss_gradient(members, members.scores(z, rows, inverse_z), target)
     if share is not None:
         g *= share[:, None, None, :]
     mean = 1 / y.shape[1] if share is None else 1.0
-    gradient, factor = _gradient(members, z, g, rows, inverse)
+    gradient, factor = _gradient(members, z, g, rows, inverse=inverse, inverse_z=inverse_z)
     _descend(members, gradient, factor * mean, mean, _touched(members, present, share))
     members.steps += 1
 
@@ -55,7 +56,13 @@ def _loss_gradient(members: Members, scores: Tensor, target: Tensor) -> Tensor:
 
 
 def _gradient(
-    members: Members, z: Tensor, g: Tensor, rows: Tensor, inverse: Tensor | None
+    members: Members,
+    z: Tensor,
+    g: Tensor,
+    rows: Tensor,
+    *,
+    inverse: Tensor | None,
+    inverse_z: Tensor,
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Turn the gradient on the logits into one on each learned parameter: ``Form.gradient``.
 
@@ -67,9 +74,12 @@ def _gradient(
     }
     for run in members.biased:
         torch.sum(g[:, run], dim=-1, out=gradient["bias"][:, run])
-    members.divide_by_norm(g, z)
+    for run in members.unit_input:
+        g[:, run] *= inverse_z
     d = torch.bmm(g.flatten(1, 2), z).view_as(rows)
     factor = torch.ones_like(rows[..., :1]) if inverse is None else inverse
+    for form, run in members.gained:
+        factor[:, run] *= members.gain(form, run).unsqueeze(-1)
     along = torch.zeros_like(factor)
     for run in members.unit_rows:
         torch.sum(d[:, run] * rows[:, run], dim=-1, keepdim=True, out=along[:, run])
@@ -78,7 +88,6 @@ def _gradient(
         if form.gain in form.learned:
             whole = along[:, run, :, 0]
             gradient[form.gain][:, run] = whole if form.gain == "gamma" else whole.sum(dim=-1)
-        factor[:, run] *= members.gain(form, run).unsqueeze(-1)
     gradient["weight"] = d
     return gradient, factor
 

@@ -150,7 +150,7 @@ class Head(Resizable, ABC):
             raise ShapeError(
                 f"expected features of shape (n, {self.in_features}), got {tuple(z.shape)}"
             )
-        # NaN and infinity survive a sum, and one sum is many times faster than a look at each number.
+        # NaN and infinity survive a sum, which is many times faster than a look at each number.
         if not math.isfinite(float(z.sum(dtype=torch.float64))) and not bool(z.isfinite().all()):
             bad = int((~torch.isfinite(z)).any(dim=1).sum())
             raise DataError(

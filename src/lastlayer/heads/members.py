@@ -51,25 +51,23 @@ class Members:
             inverse[:, run] = inverse_norm(weight[:, run])
         return weight * inverse, inverse
 
-    def scores(self, z: Tensor, rows: Tensor) -> Tensor:
+    def scores(self, z: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
         """Give the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
         if z.dim() == 2:
             scores = (rows.flatten(0, 2) @ z.mT).view(*rows.shape[:3], -1)
         else:
             scores = torch.bmm(rows.flatten(1, 2), z.mT).view(*rows.shape[:3], -1)
-        self.divide_by_norm(scores, z)
+        for run in self.unit_input:
+            scores[:, run] *= inverse
         for form, run in self.gained:
             scores[:, run] *= self.gain(form, run).unsqueeze(-1)
         for run in self.biased:
             scores[:, run] += self.parameters["bias"][:, run].unsqueeze(-1)
         return scores
 
-    def divide_by_norm(self, columns: Tensor, z: Tensor) -> None:
-        """Divide (S, K, N, n) by ‖z‖ where a layer takes the direction of z."""
-        if self.unit_input:
-            inverse = inverse_norm(z).mT.unsqueeze(-3)  # (…, 1, 1, n)
-            for run in self.unit_input:
-                columns[:, run] *= inverse
+    def inverse_input(self, z: Tensor) -> Tensor:
+        """Give 1/‖z‖ (…, 1, 1, n), a factor of the logits where a layer takes z's direction."""
+        return inverse_norm(z).mT.unsqueeze(-3) if self.unit_input else z.new_ones(())
 
     def gain(self, form: Form, run: slice) -> Tensor:
         """Give the gain (S, k, N) or (S, k, 1) of a run of members."""
@@ -86,7 +84,8 @@ def norms(parts: Mapping[str, Tensor], lr: Tensor) -> Tensor:
     """Give the norm (S, K) of all parts of each member together."""
     flat = [part.reshape(*lr.shape, -1) for part in parts.values()]
     each = torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in flat])
-    return torch.linalg.vector_norm(each, dim=0)
+    whole: Tensor = torch.linalg.vector_norm(each, dim=0)
+    return whole
 
 
 def _runs(items: Sequence[T]) -> list[tuple[T, slice]]:

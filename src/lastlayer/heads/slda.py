@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from lastlayer.errors import DataError, OptionError, UnsupportedError
 from lastlayer.heads.head import Preset
-from lastlayer.heads.statistics import Scatter, add_gram, symmetric
+from lastlayer.heads.moments import add_gram, symmetric
+from lastlayer.heads.statistics import Scatter
 from lastlayer.heads.statistics_head import StatisticsHead
 
 PAPER_SHRINKAGE = 1e-4

@@ -4,10 +4,10 @@ from copy import deepcopy
 from typing import Literal
 
 import torch
-from scipy.linalg.blas import dsyrk
 from torch import Tensor
 
 from lastlayer.errors import DataError, UnsupportedError
+from lastlayer.heads.moments import add_gram, first_of_each, moments, pieces, symmetric
 from lastlayer.heads.resizable import Resizable
 
 Scatter = Literal["none", "pooled", "per_class"]
@@ -70,38 +70,46 @@ class ClassStatistics(Resizable):
 
     def add(self, z: Tensor, y: Tensor) -> None:
         """Take in a batch."""
-        z = z.to(self.mean)
-        # A class without data is measured from its first sample, so that no digits cancel.
-        origin = torch.where(self.count[:, None] > 0, self.mean, z[_first(y, self.count.numel())])
-        present, size, shift, residual = _moments(
-            z - origin.index_select(0, y), y, self.count.numel()
-        )
+        for rows, classes in pieces(z, y):
+            self._add(rows, classes)
+
+    def _add(self, z: Tensor, y: Tensor) -> None:
+        size = torch.bincount(y, minlength=self.count.numel())
+        origin = self.mean
+        if bool(((size > 0) & (self.count == 0)).any()):
+            # A class without data is measured from its first sample, so that no digits cancel.
+            first = z[first_of_each(y, size.numel())].to(origin)
+            origin = torch.where(self.count[:, None] > 0, origin, first)
+        present, size, shift, residual = moments(z, y, origin, size)
         old = self.count[present]
-        share = size.to(z.dtype) / (old + size)
+        share = size.to(origin.dtype) / (old + size)
         self._scatter_add(present, y, residual, shift, weight=old * share, sign=1)
         self.mean[present] = origin[present] + shift * share[:, None]
         self.count[present] += size
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
-        z = z.to(self.mean)
-        present, size, shift, residual = _moments(
-            z - self.mean.index_select(0, y), y, self.count.numel()
-        )
+        lacking = torch.bincount(y, minlength=self.count.numel()) - self.count
+        if bool((lacking > 0).any()):
+            c = int(lacking.argmax())
+            raise DataError(
+                f"cannot forget {int(lacking[c] + self.count[c])} samples of class {c}: "
+                f"only {int(self.count[c])} are in the statistics"
+            )
+        for rows, classes in pieces(z, y):
+            self._remove(rows, classes)
+        self._clear_rounding()
+
+    def _remove(self, z: Tensor, y: Tensor) -> None:
+        size = torch.bincount(y, minlength=self.count.numel())
+        present, size, shift, residual = moments(z, y, self.mean, size)
         old = self.count[present]
         left = old - size
-        if bool((left < 0).any()):
-            worst = int((left < 0).nonzero()[0])
-            raise DataError(
-                f"cannot forget {int(size[worst])} samples of class {int(present[worst])}: "
-                f"only {int(old[worst])} are in the statistics"
-            )
-        share = size.to(z.dtype) / left.clamp(min=1)  # where nothing is left, it is cleared below
+        share = size.to(shift.dtype) / left.clamp(min=1)  # where nothing is left, it is cleared
         weight = torch.where(left > 0, old * share, 0)
         self._scatter_add(present, y, residual, shift, weight=weight, sign=-1)
         self.mean[present] -= shift * share[:, None]
         self.count[present] = left
-        self._clear_rounding()
 
     def remove_class(self, y: int) -> None:
         """Take a whole class out; its scatter must be known by itself."""
@@ -160,40 +168,7 @@ class ClassStatistics(Resizable):
             self.scatter.zero_()
 
 
-def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
-    """Add ±rowsᵀ rows to the lower triangle of ``scatter`` (h, h), in place.
-
-    The product is symmetric: BLAS's syrk computes half of it, in half the time of a matrix product.
-    """
-    if scatter.device.type != "cpu":
-        scatter.addmm_(rows.mT, rows, alpha=sign)
-        return
-    # A row-major matrix is its transpose to BLAS: our lower triangle is its upper one.
-    columns, upper = rows.numpy().T, scatter.numpy().T
-    dsyrk(sign, columns, beta=1.0, c=upper, overwrite_c=1)
-
-
-def symmetric(lower: Tensor) -> Tensor:
-    """Give the whole of a symmetric matrix of which the lower triangle is known."""
-    return lower.tril() + lower.tril(-1).mT
-
-
 def _copy(statistics: ClassStatistics, n_classes: int) -> ClassStatistics:
     copy = deepcopy(statistics)
     copy.grow(n_classes)
     return copy
-
-
-def _moments(d: Tensor, y: Tensor, n_classes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Reduce a batch, in place, to its classes, their sizes and means, and the residuals."""
-    size = torch.bincount(y, minlength=n_classes)
-    sums = d.new_zeros(n_classes, d.shape[1]).index_add_(0, y, d)
-    mean = sums / size.clamp(min=1)[:, None]
-    present = size.nonzero().squeeze(1)
-    return present, size[present], mean[present], d.sub_(mean.index_select(0, y))
-
-
-def _first(y: Tensor, n_classes: int) -> Tensor:
-    """Give the position (n_classes,) of the first sample of each class; 0 if it has none."""
-    position = torch.arange(len(y), device=y.device)
-    return y.new_zeros(n_classes).scatter_reduce_(0, y, position, "amin", include_self=False)

@@ -112,7 +112,8 @@ def _evaluate(fleet: Members, pool: Pool, columns: Tensor) -> Tensor:
     chunk = max(EVALUATE[columns.device.type] // (streams * n_members * n_classes), 16)
     for start in range(0, len(pool.test_y), chunk):
         part = slice(start, start + chunk)
-        scores = fleet.scores(pool.test_z[part], rows)
+        z = pool.test_z[part]
+        scores = fleet.scores(z, rows, fleet.inverse_input(z))
         if fleet.seen is not None:
             scores.masked_fill_((fleet.seen == 0)[:, None, :, None], -torch.inf)
         right = _right(scores, pool.test_y[part])

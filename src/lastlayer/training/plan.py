@@ -8,12 +8,12 @@ from typing import TypeVar
 import torch
 
 from lastlayer.errors import OptionError
-from lastlayer.layers import LAYERS
+from lastlayer.layers import LAYERS, MASKS
 from lastlayer.training.fleet import EVALUATE, Member
 from lastlayer.training.pool import Pool, Rules, Stream
 
 T = TypeVar("T")
-CACHE = 16 << 20  # on a CPU a fleet is fastest while a step's tensors stay in the cache
+CACHE = 32 << 20  # on a CPU a fleet is fastest while a step's tensors stay in the cache
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,11 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
     ]
 
 
-def _place(member: Member) -> tuple[bool, bool, str, str]:
-    """Order members so that those alike in something lie side by side."""
-    form = LAYERS[member.layer].form
-    return form.unit_rows, form.unit_input, member.layer, member.mask
+def _place(member: Member) -> tuple[bool, bool, int, int]:
+    """Order members so that those alike in something lie side by side, also across two layers."""
+    form, layer = LAYERS[member.layer].form, list(LAYERS).index(member.layer)
+    mask = list(MASKS).index(member.mask)
+    return form.unit_rows, form.unit_input, layer, -mask if layer % 2 else mask
 
 
 def _fit(
@@ -88,7 +89,7 @@ def _fit(
 
 def member_bytes(pool: Pool, rules: Rules) -> int:
     """What a step needs for one head: its state and gradient, and its logits of a batch."""
-    return 4 * pool.n_classes * (8 * pool.z.shape[1] + 4 * rules.batch_size)
+    return 4 * pool.n_classes * (6 * pool.z.shape[1] + 4 * rules.batch_size)
 
 
 def stream_bytes(numbers: list[int], pool: Pool, rules: Rules) -> int:
