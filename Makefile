@@ -5,7 +5,7 @@ BIN = .venv/bin
 INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
 # What `make study` runs.
-STUDY = $(BIN)/lastlayer compare-iid
+STUDY = $(BIN)/lastlayer reproduce
 
 .PHONY: study test clean
 

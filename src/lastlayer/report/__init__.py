@@ -1,5 +1,5 @@
 """The report: published numbers beside ours; it never needs torch."""
 
-from lastlayer.report.published import agree, beside, published
+from lastlayer.report.published import agree, beside, published, tally
 
-__all__ = ["agree", "beside", "published"]
+__all__ = ["agree", "beside", "published", "tally"]

@@ -1,29 +1,16 @@
-"""The command line: thin, one function per command."""
+"""Commands that make features: of embeddings, and of images."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from lastlayer.errors import LastLayerError
-
-app = typer.Typer(
-    help="Output layers for frozen networks whose data keeps changing.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback()
-def _lastlayer() -> None:
-    """Keep every command a subcommand, however many there are."""
+from lastlayer.cli.app import app
 
 
 @app.command("import")
-def import_(  # noqa: PLR0917  (options of a command)
+def import_(
     file: Annotated[Path, typer.Argument(help="A .npz or .parquet file.")],
     embedding: Annotated[str, typer.Option(help="Column of embeddings.")],
     label: Annotated[str, typer.Option(help="Column to learn.")],
@@ -46,7 +33,7 @@ def import_(  # noqa: PLR0917  (options of a command)
 
 
 @app.command()
-def extract(  # noqa: PLR0917
+def extract(
     dataset: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
     root: Annotated[Path, typer.Option(help="Folder with the data set's official files.")],
     backbone: Annotated[str, typer.Option(help="resnet20-cifar10 or resnet20-cifar100.")],
@@ -78,15 +65,3 @@ def extract(  # noqa: PLR0917
         )
     data.save(out)
     print(f"wrote {out}: {data}")
-
-
-def main() -> None:
-    """Run the command line; what goes wrong is said in one line, without a traceback."""
-    try:
-        app()
-    except (LastLayerError, OSError) as error:
-        message = " ".join(f"error: {error}".split())
-        Console(stderr=True).print(
-            message, style="red", markup=False, highlight=False, soft_wrap=True
-        )
-        sys.exit(1)

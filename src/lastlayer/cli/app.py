@@ -1,0 +1,34 @@
+"""The program: it knows its commands, and says in one line what goes wrong."""
+
+import sys
+import warnings
+
+import typer
+from rich.console import Console
+
+from lastlayer.errors import LastLayerError
+
+app = typer.Typer(
+    help="Output layers for frozen networks whose data keeps changing.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _lastlayer() -> None:
+    """Keep every command a subcommand, however many there are."""
+
+
+def main() -> None:
+    """Run the command line; what goes wrong is said in one line, without a traceback."""
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        app()
+    except (LastLayerError, OSError) as error:
+        message = " ".join(f"error: {error}".split())
+        Console(stderr=True).print(
+            message, style="red", markup=False, highlight=False, soft_wrap=True
+        )
+        sys.exit(1)

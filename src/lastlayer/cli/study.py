@@ -1,0 +1,133 @@
+"""Commands that train heads: on a stream of yours, and as the paper did."""
+
+import os
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastlayer.cli.app import app
+from lastlayer.cli.text import columns, spread
+from lastlayer.errors import OptionError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.command()
+def compare(
+    features: Annotated[str, typer.Argument(help="cifar10, cifar100, or a features file.")],
+    scenario: Annotated[
+        str | None, typer.Option(help="A name (lastlayer list scenarios), or kind:argument.")
+    ] = None,
+    incremental: Annotated[
+        str | None, typer.Option(help="New classes in each of so many tasks.")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
+    heads: Annotated[
+        list[str] | None, typer.Option(help="These heads only: a,b; may be repeated.")
+    ] = None,
+    orders: Annotated[int, typer.Option(min=1, help="How many orders of the tasks.")] = 8,
+    preset: Annotated[str, typer.Option(help="exact, or paper: with its quirks.")] = "exact",
+    label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate, if not each head's own.")] = None,
+    device: Device = "auto",
+    out: Annotated[Path | None, typer.Option(help="Write all accuracies to this CSV file.")] = None,
+) -> None:
+    """Rank heads on a stream of data, and say which one to use."""
+    from lastlayer import load_features, study  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.heads import ALL_HEADS  # noqa: PLC0415
+
+    _make_room(out)
+    data = load_features(features, label)
+    chosen = _scenario(features, scenario, incremental, by)
+    names = [name for part in heads or ALL_HEADS for name in part.split(",") if name]
+    options: dict[str, Any] = {"preset": preset, "lr": lr, "device": device, "progress": True}
+    table = study.compare(data, chosen, names, range(orders), **options)
+    if out is not None:
+        table.write_csv(out)
+    ranking, bound = study.rank(table), study.upper_bound(data, chosen, **options)
+    print(f"{data}\n{chosen}, {orders} orders of its tasks, preset {preset}: final accuracy in %\n")
+    print(columns(_ranked(ranking), indent="  "))
+    print(f"\nUpper bound: {100 * bound.accuracy:.1f} %, {bound.head} on everything at once.")
+    print(study.advise(ranking, bound))
+
+
+@app.command()
+def reproduce(
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the paper has 8.")] = 8,
+    device: Device = "auto",
+    out: Annotated[Path | None, typer.Option(help="Write the table to this CSV file.")] = None,
+) -> None:
+    """Train all heads on the bundled features, and put the paper's numbers beside ours."""
+    import polars as pl  # noqa: PLC0415
+
+    from lastlayer.features.catalogue import BUNDLED, load_features  # noqa: PLC0415
+    from lastlayer.report.published import KEY, beside, published, tally  # noqa: PLC0415
+    from lastlayer.study import Failure, execute  # noqa: PLC0415
+    from lastlayer.study.progress import bar  # noqa: PLC0415
+    from lastlayer.study.reproduction import cells_to_run, iid_runs, summarise  # noqa: PLC0415
+
+    _make_room(out)
+    known = published().filter(pl.col("features").is_in(list(BUNDLED)), pl.col("subset").is_null())
+    runs = iid_runs(cells_to_run(known.select(KEY).to_dicts()), range(seeds))
+    data = {name: load_features(name) for name in BUNDLED}
+    with bar(f"{len(runs)} trainings", show=True) as tell:
+        outcomes = list(execute(runs, data, device=device, progress=tell))
+    for failure in (outcome for outcome in outcomes if isinstance(outcome, Failure)):
+        warnings.warn(f"left out: {failure.run}: {failure.message}", stacklevel=1)
+    table = beside(summarise(done for done in outcomes if not isinstance(done, Failure)))
+    if out is not None:
+        table.write_csv(out)
+    for (features, label), part in table.group_by("features", "label", maintain_order=True):
+        print(f"\n{features}, label {label}: i.i.d., preset paper, {seeds} seeds, accuracy in %")
+        print(columns(_side_by_side(part), indent="  "))
+    agreeing, judged = tally(table)
+    print(f"\n{agreeing} of {judged} published numbers agree with ours.")
+    print("wide: the published deviation is 5 or more, no mean can agree (docs/reproduction.md).")
+
+
+def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:
+    """Give the one scenario that is meant; bundled features have one of their own."""
+    from lastlayer.scenarios import SCENARIOS  # noqa: PLC0415
+
+    classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
+    given = [text for text in (scenario, classes, values) if text]
+    if not given and features in SCENARIOS:
+        return features
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise OptionError(f"expected one of --scenario, --incremental and --by, got {found}")
+    return given[0]
+
+
+def _make_room(out: Path | None) -> None:
+    """Find out before the work whether its result can be written."""
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.is_dir() or not os.access(out.parent, os.W_OK):
+            raise OptionError(f"expected a file that can be written as --out, got {out}")
+
+
+def _ranked(ranking: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
+    yield "", "head", "accuracy", ""
+    for place, row in enumerate(ranking.iter_rows(named=True), start=1):
+        percent = (100 * row[name] if row[name] is not None else None for name in _NUMBERS)
+        lost = f"diverged in {row['diverged']} orders" if row["diverged"] else ""
+        yield f"{place}.", row["head"], spread(*percent), lost
+
+
+_NUMBERS = ("accuracy", "deviation")
+
+
+def _side_by_side(table: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
+    yield "head", "learning rate", "ours", "published", ""
+    for row in table.iter_rows(named=True):
+        name = row["head"] if row["mask"] == "none" else f"{row['head']}+{row['mask']}"
+        rate = "" if row["lr"] is None else f"{row['lr']:g}"
+        theirs = spread(row["published_mean"], row["published_std"])
+        yield name, rate, spread(row["mean"], row["std"]), theirs, row["verdict"] or ""

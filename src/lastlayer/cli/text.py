@@ -1,0 +1,28 @@
+"""Tables as plain text: columns side by side, one line for each row, on any screen."""
+
+from collections.abc import Iterable, Sequence
+
+
+def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
+    """Align the columns of a table; the last one is left as it is.
+
+    >>> print(columns([("head", "accuracy"), ("slda", "66.9 %")]))
+    head  accuracy
+    slda  66.9 %
+    """
+    table = [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in table
+    )
+    return "\n".join(indent + line.rstrip() for line in lines)
+
+
+def spread(mean: float | None, deviation: float | None) -> str:
+    """Write a percentage with its deviation, or nothing where there is none.
+
+    >>> spread(66.9, 0.021)
+    '66.90 ± 0.02'
+    """
+    return "" if mean is None or deviation is None else f"{mean:5.2f} ± {deviation:.2f}"

@@ -1,0 +1,155 @@
+"""The commands that train heads, and the list of what there is: their text and their errors."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+
+from lastlayer.cli import main
+from lastlayer.features import Features
+from lastlayer.study.run import Run
+
+Captured = pytest.CaptureFixture[str]
+Call = Callable[..., int]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Call:
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["lastlayer", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as exit_:
+            main()
+        return int(exit_.value.code or 0)
+
+    return call
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(240) % 4
+    z = 4 * torch.eye(4)[y] + torch.randn(240, 4, generator=generator)
+    names = ["ant", "bee", "cat", "dog"]
+    path = tmp_path / "mine.safetensors"
+    Features.from_arrays(z, [names[c] for c in y], day=torch.arange(240) // 60).save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("", ["compare", "reproduce", "list", "import", "extract"]),
+        ("list", ["heads, scenarios, features or backbones"]),
+        ("compare", ["features", "--incremental", "--by", "--heads", "--orders", "--out"]),
+        ("reproduce", ["--seeds", "--out", "--device"]),
+        ("import", ["--embedding", "--label", "--domain"]),
+        ("extract", ["--root", "--backbone", "--weights"]),
+    ],
+)
+def test_every_command_has_help(
+    run: Call, capsys: Captured, command: str, words: list[str]
+) -> None:
+    assert run(*filter(None, [command]), "--help") == 0
+    text = capsys.readouterr().out.lower()
+    assert all(word in text for word in words)
+
+
+def test_list_has_one_line_for_each(run: Call, capsys: Captured) -> None:
+    assert run("list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines]
+    for name in ("heads", "slda", "core10_mix", "cifar100", "resnet20-cifar10"):
+        assert name in names
+    assert run("list", "scenarios") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + 8
+
+
+def test_list_of_what_there_is_not(run: Call, capsys: Captured) -> None:
+    assert run("list", "head") == 1
+    assert "did you mean 'heads'" in capsys.readouterr().err
+
+
+def test_compare(run: Call, capsys: Captured, features: Path) -> None:
+    out = features.parent / "new" / "table.csv"
+    heads = ["--heads", "slda,linear", "--heads", "cosine+single"]
+    assert run("compare", features, "--incremental", 2, *heads, "--orders", 2, "--out", out) == 0
+    text = capsys.readouterr().out
+    ranking = [line.split()[:2] for line in text.splitlines() if line.strip()[:1].isdigit()]
+    assert {head for _, head in ranking} == {"slda", "linear", "cosine+single"}
+    assert "Upper bound: " in text
+    assert text.splitlines()[-1].startswith("Use ")
+    table = pl.read_csv(out)
+    assert table.columns == ["head", "mask", "order", "task", "epoch", "accuracy"]
+    assert table.height == 3 * 2 * (1 + 2 * 5)
+
+
+def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, features: Path) -> None:
+    assert run("compare", features, "--by", "day", "--heads", "mean", "--orders", 1) == 0
+    assert "mixed:day" in capsys.readouterr().out
+    options = ["--scenario", "iid", "--label", "day", "--heads", "mean", "--orders", 1]
+    assert run("compare", features, *options) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Use mean: ")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "expected one of --scenario, --incremental and --by, got none"),
+        (["--by", "day", "--incremental", 2], "got incremental:2 and mixed:day"),
+        (["--incremental", 3], "divides the 4 classes"),
+        (["--by", "dya"], "did you mean 'day'"),
+        (["--scenario", "lifelnog:day"], "did you mean 'lifelong'"),
+        (["--incremental", 2, "--heads", "sldaa"], "did you mean 'slda'"),
+        (["--incremental", 2, "--heads", "mean+single"], "expected no mask for 'mean'"),
+        (["--incremental", 2, "--preset", "papr"], "expected preset"),
+        (["--incremental", 2, "--label", "class"], "unknown label column 'class'"),
+        (["--incremental", 2, "--lr", -1], "learning rate above 0"),
+        (["--incremental", 2, "--device", "gpu"], "unknown device 'gpu'"),
+        (["--incremental", 2, "--out", "."], "expected a file that can be written"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    run: Call, capsys: Captured, features: Path, options: list[object], message: str
+) -> None:
+    assert run("compare", features, *options) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert message in printed.err
+    assert len(printed.err.splitlines()) == 1
+
+
+def test_compare_names_features_that_are_not_there(run: Call, capsys: Captured) -> None:
+    assert run("compare", "cifar11") == 1
+    assert "did you mean 'cifar10'" in capsys.readouterr().err
+
+
+def test_bundled_features_have_their_scenario(run: Call, capsys: Captured) -> None:
+    assert run("compare", "cifar10", "--heads", "mean", "--orders", 1, "--device", "gpu") == 1
+    assert "unknown device 'gpu'" in capsys.readouterr().err
+
+
+def test_reproduce_puts_published_numbers_beside_ours(
+    run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the mean head only: the whole takes minutes."""
+    from lastlayer.study import reproduction  # noqa: PLC0415
+
+    def some(*arguments: Any) -> list[Run]:
+        return [run for run in all_runs(*arguments) if run.head == "mean"]
+
+    all_runs = reproduction.iid_runs
+    monkeypatch.setattr(reproduction, "iid_runs", some)
+    out = tmp_path / "table.csv"
+    assert run("reproduce", "--seeds", 2, "--out", out) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n  mean ") == text.count("agrees\n") == 3
+    assert "3 of 3 published numbers agree with ours." in text
+    table = pl.read_csv(out)
+    assert table["published_mean"].to_list() == [63.27, 65.55, 61.84]
+    assert (table["mean"] - table["published_mean"]).abs().max() < 0.05
