@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lastlayer import scenarios as scenarios
     from lastlayer import study as study
+    from lastlayer.estimator import HeadClassifier as HeadClassifier
     from lastlayer.features import Features as Features
     from lastlayer.features import FeatureSet as FeatureSet
     from lastlayer.features import load_features as load_features
@@ -28,6 +29,7 @@ _HOME = {
     "make_head": "lastlayer.heads",
     "load_head": "lastlayer.heads",
     "compare": "lastlayer.study",
+    "HeadClassifier": "lastlayer.estimator",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
     "WeightNorm": "lastlayer.layers",

@@ -137,10 +137,11 @@ class GradientHead(Head):
                 f"training left the finite numbers at step {int(self.steps) + 1} with learning "
                 f"rate {self.options['lr']}: use a smaller one; the head is as before this batch"
             )
+        # Not by setattr: nn.Module's costs more than the arithmetic of a small step.
         for name in parameters:
-            setattr(self, name, parameters[name][0, 0])
-            setattr(self, f"velocity_{name}", velocity[name][0, 0])
-        self.steps = members.steps
+            self._buffers[name] = parameters[name][0, 0]
+            self._buffers[f"velocity_{name}"] = velocity[name][0, 0]
+        self._buffers["steps"] = members.steps
 
     def _logits(self, z: Tensor) -> Tensor:
         return self.form.logits(z, self.parts())

@@ -1,0 +1,178 @@
+"""The scikit-learn face of a head: fit, partial_fit and predict, for any labels."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from lastlayer.errors import OptionError
+from lastlayer.heads import Head, make_head, options_of
+from lastlayer.heads.head import Preset
+from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
+
+EPOCHS = 5  # as in the paper
+STEPS = 200  # at least: a set of few batches is shown more often
+LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
+
+Array = NDArray[Any]
+
+
+class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Any of the 19 heads as a scikit-learn classifier; labels may be new at any ``partial_fit``.
+
+    Args:
+        head: its name, with its mask in it ("cosine+single") or beside it.
+        mask: "none", "single" or "group"; only for heads trained by gradient.
+        preset: "exact", or "paper" for the paper's method with its quirks.
+        lr: the learning rate of a head trained by gradient; None: its own.
+        epochs: how often ``fit`` shows the data to a head trained by gradient; None: 5 times, or
+            as often as makes 200 steps. All other heads see them once.
+        batch_size: samples in a step.
+        options: what else the head takes, such as {"shrinkage": 0.1} or {"k": 7}.
+        random_state: of the shuffling and of what is random in the head.
+
+    Attributes:
+        classes_: the labels known so far, sorted.
+        n_features_in_: the size of a feature vector.
+        head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
+
+    >>> clf = HeadClassifier("mean").partial_fit([[0.0], [2.0]], ["dog", "dog"])
+    >>> clf.partial_fit([[9.0]], ["cat"]).predict([[1.0], [7.0]]).tolist()
+    ['dog', 'cat']
+    """
+
+    classes_: Array
+    head_: Head
+    _column: Array  # (n_classes,) which class of the head each of classes_ is
+
+    def __init__(
+        self,
+        head: str = "slda",
+        *,
+        mask: str | None = None,
+        preset: Preset = "exact",
+        lr: float | None = None,
+        epochs: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        options: dict[str, Any] | None = None,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.head = head
+        self.mask = mask
+        self.preset = preset
+        self.lr = lr
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.options = options
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+        """Learn from scratch."""
+        z, labels = self._check(X, y, reset=True)
+        self._begin(unique_labels(labels))
+        steps_per_epoch = -(-len(labels) // self.batch_size)
+        self._learn(z, labels, self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch)))
+        return self
+
+    def partial_fit(
+        self,
+        X: ArrayLike,  # noqa: N803
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+    ) -> Self:
+        """Go on learning with one pass over the data; ``classes`` may name labels to come."""
+        first = not hasattr(self, "head_")
+        z, labels = self._check(X, y, reset=first)
+        if first:
+            self._begin(unique_labels(labels, labels if classes is None else classes))
+        else:
+            self._welcome(unique_labels(self.classes_, labels))
+        self._learn(z, labels, epochs=1)
+        return self
+
+    def predict(self, X: ArrayLike) -> Array:  # noqa: N803
+        """Give the label with the largest logit."""
+        winners = self._logits(X).argmax(axis=1)
+        labels: Array = self.classes_[winners]
+        return labels
+
+    def predict_proba(self, X: ArrayLike) -> Array:  # noqa: N803
+        """Give the softmax of the logits; for knn these are the shares of the vote."""
+        logits = torch.from_numpy(self._logits(X))
+        return np.asarray(torch.softmax(logits, dim=1))
+
+    def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
+        """Give the logits in the order of ``classes_``; of two classes, their difference.
+
+        In place of −∞ stands a very low number, since scikit-learn's scores take numbers only.
+        """
+        logits = np.maximum(self._logits(X), LOWEST)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def _begin(self, classes: Array) -> None:
+        """Make a new head that knows these labels."""
+        options = dict(self.options or {})
+        if self.lr is not None:
+            options["lr"] = self.lr
+        self._random = check_random_state(self.random_state)
+        if "seed" in options_of(self.head) and "seed" not in options:
+            options["seed"] = int(self._random.randint(2**31))
+        self.head_ = make_head(
+            self.head,
+            self.n_features_in_,
+            len(classes),
+            mask=self.mask,
+            preset=self.preset,
+            **options,
+        ).double()
+        self.classes_, self._column = classes, np.arange(len(classes))
+
+    def _welcome(self, classes: Array) -> None:
+        """Give labels not met before the next columns of the head; ``classes_`` stays sorted."""
+        known = np.isin(classes, self.classes_)
+        column = np.empty(len(classes), dtype=np.int64)
+        column[known] = self._column
+        column[~known] = np.arange(len(self.classes_), len(classes))
+        self.classes_, self._column = classes, column
+
+    def _learn(self, z: Tensor, labels: Array, epochs: int) -> None:
+        y = torch.from_numpy(self._column[np.searchsorted(self.classes_, labels)])
+        for _ in range(self.head_.passes or epochs):
+            for rows in self._batches(len(y)):
+                self.head_.observe(z[rows], y[rows])
+
+    def _batches(self, n: int) -> Iterator[Tensor]:
+        """Shuffle for heads that see data often; the others learn in the order of the data."""
+        if self.head_.passes is not None:
+            return iter(torch.arange(n).split(self.batch_size))
+        generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
+        return shuffled_batches(n, self.batch_size, generator)
+
+    def _logits(self, X: ArrayLike) -> Array:  # noqa: N803
+        check_is_fitted(self, "head_")
+        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        logits = self.head_(_tensor(z)).numpy()
+        # A label has no column yet if training diverged on the first batch that held it.
+        missing = len(self.classes_) - logits.shape[1]
+        return np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)[:, self._column]
+
+    def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:  # noqa: N803
+        if self.batch_size < 1:
+            raise OptionError(f"expected batch_size of at least 1, got {self.batch_size}")
+        if self.epochs is not None and self.epochs < 1:
+            raise OptionError(f"expected epochs of at least 1, got {self.epochs}")
+        z, labels = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
+        check_classification_targets(labels)
+        return _tensor(z), labels
+
+
+def _tensor(z: Array) -> Tensor:
+    """Make a tensor of an array, which torch wants writable and without negative strides."""
+    return torch.from_numpy(np.require(z, requirements=["C", "W"]))

@@ -1,0 +1,186 @@
+"""The scikit-learn face: its own checks for every head, labels of any kind, its usual company."""
+
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import BaseEstimator, clone
+from sklearn.datasets import load_iris, make_blobs
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from lastlayer import HeadClassifier
+from lastlayer.errors import DivergedError, OptionError, UnknownNameError
+from lastlayer.heads import ALL_HEADS, load_head, split_name
+
+every_head = pytest.mark.parametrize("name", ALL_HEADS)
+IRIS = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+
+
+def classifiers() -> list[HeadClassifier]:
+    """Give all 19, with as few epochs as the checks' accuracy allows, to save time."""
+    heads = (split_name(name) for name in ALL_HEADS)
+    return [HeadClassifier(head, mask=mask, epochs=30) for head, mask in heads]
+
+
+@parametrize_with_checks(classifiers())
+def test_scikit_learns_checks(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+@every_head
+def test_blobs_are_learned_by_default(name: str) -> None:
+    z, y = make_blobs(n_samples=300, random_state=0)
+    clf = HeadClassifier(name, random_state=0).fit(StandardScaler().fit_transform(z), y)
+    assert clf.score(StandardScaler().fit_transform(z), y) > 0.88
+
+
+@every_head
+@pytest.mark.parametrize("preset", ["exact", "paper"])
+def test_labels_may_be_new_at_any_call(name: str, preset: str) -> None:
+    z, y = IRIS
+    labels = NAMES[y]
+    clf = HeadClassifier(name, preset=preset, random_state=0)
+    clf.partial_fit(z[y == 1], labels[y == 1])
+    assert clf.classes_.tolist() == ["versicolor"]
+    assert set(clf.predict(z)) == {"versicolor"}
+    clf.partial_fit(z[y != 1], labels[y != 1])
+    assert clf.classes_.tolist() == NAMES.tolist()
+    assert clf.head_.n_classes == 3
+    logits = clf.head_(torch.from_numpy(z)).numpy()
+    found = np.exp(clf.decision_function(z))  # what stands for −∞ is as good as it here
+    np.testing.assert_array_equal(found, np.exp(logits[:, [1, 0, 2]]))
+    np.testing.assert_allclose(clf.predict_proba(z).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("head", ["mean", "median", "slda", "knn"])
+def test_a_stream_of_new_labels_ends_as_one_fit(head: str) -> None:
+    z, y = IRIS
+    streamed, whole = HeadClassifier(head), HeadClassifier(head, batch_size=7)
+    for c in (2, 0, 1):
+        streamed.partial_fit(z[y == c], NAMES[y[y == c]])
+    whole.fit(z, NAMES[y])
+    np.testing.assert_allclose(streamed.predict_proba(z), whole.predict_proba(z), atol=1e-9)
+    np.testing.assert_array_equal(streamed.predict(z), whole.predict(z))
+
+
+def test_declared_labels_wait_until_they_come() -> None:
+    z, y = IRIS
+    clf = HeadClassifier("linear", random_state=0)
+    clf.partial_fit(z[y == 1], y[y == 1], classes=[0, 1, 2])
+    assert clf.classes_.tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(clf.predict_proba(z)[:, [0, 2]], 0)
+    assert np.isfinite(clf.decision_function(z)).all()
+    clf.partial_fit(z, y, classes=[0, 1, 2])
+    assert (clf.predict_proba(z) > 0).all()
+
+
+def test_slda_gives_the_probabilities_of_scikit_learns_lda() -> None:
+    z, y = IRIS
+    options = {"shrinkage": 0.1, "prior": "empirical"}
+    ours = HeadClassifier("slda", options=options).fit(z, y)
+    theirs = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(z, y)
+    np.testing.assert_allclose(ours.predict_proba(z), theirs.predict_proba(z), atol=1e-9)
+
+
+def test_knn_gives_shares_of_the_vote() -> None:
+    z, y = IRIS
+    ours = HeadClassifier("knn", options={"k": 7}).fit(z[::2], y[::2])
+    theirs = KNeighborsClassifier(7, weights="distance").fit(z[::2], y[::2])
+    np.testing.assert_allclose(ours.predict_proba(z), theirs.predict_proba(z), atol=1e-9)
+
+
+def test_two_classes_have_one_decision() -> None:
+    z, y = IRIS[0][:100], IRIS[1][:100]
+    clf = HeadClassifier("weight_norm", random_state=0).fit(z, NAMES[y])
+    decision = clf.decision_function(z)
+    assert decision.shape == (100,)
+    np.testing.assert_array_equal(clf.predict(z), NAMES[(decision > 0).astype(int)])
+
+
+def test_it_keeps_scikit_learns_company() -> None:
+    z, y = IRIS
+    pipeline = make_pipeline(StandardScaler(), HeadClassifier("slda"))
+    grid = {"headclassifier__options": [{"shrinkage": s} for s in (0.01, 0.99)]}
+    search = GridSearchCV(pipeline, grid, cv=3).fit(z, NAMES[y])
+    assert search.best_params_ == {"headclassifier__options": {"shrinkage": 0.01}}
+    assert search.best_score_ > 0.95
+    assert cross_val_score(HeadClassifier("mean"), z, y, cv=3).mean() > 0.9
+    binary = y > 0
+    assert cross_val_score(HeadClassifier("knn"), z, binary, cv=3, scoring="roc_auc").min() > 0.99
+    search = GridSearchCV(HeadClassifier(epochs=10), {"head": ["mean", "cosine+single"]}, cv=2)
+    assert search.fit(z, y).predict(z).shape == y.shape
+
+
+@every_head
+def test_equal_seeds_give_equal_classifiers(name: str) -> None:
+    z, y = IRIS
+    clf = HeadClassifier(name, epochs=3, batch_size=50, random_state=3).fit(z, y)
+    for other in (clone(clf).fit(z, y), pickle.loads(pickle.dumps(clf))):
+        np.testing.assert_array_equal(other.decision_function(z), clf.decision_function(z))
+        other.partial_fit(z, y)
+    assert clone(clf).get_params() == clf.get_params()
+
+
+def test_its_head_can_be_saved(tmp_path: Path) -> None:
+    z, y = IRIS
+    clf = HeadClassifier("cosine+group", random_state=0).fit(z, y)
+    clf.head_.save(tmp_path / "head.safetensors")
+    head = load_head(tmp_path / "head.safetensors")
+    np.testing.assert_array_equal(head(torch.from_numpy(z)), clf.decision_function(z))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"head": "sldaa"}, UnknownNameError, "did you mean 'slda'"),
+        ({"head": "slda", "mask": "single"}, OptionError, "expected no mask for 'slda'"),
+        ({"head": "slda", "lr": 0.1}, OptionError, "'slda' has no option 'lr'"),
+        ({"options": {"k": 7}}, OptionError, "'slda' has no option 'k'; there are: shrinkage"),
+        ({"batch_size": 0}, OptionError, "expected batch_size of at least 1, got 0"),
+        ({"epochs": 0}, OptionError, "expected epochs of at least 1, got 0"),
+    ],
+)
+def test_bad_settings_are_refused(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    clf = HeadClassifier(**settings)
+    with pytest.raises(error, match=message):
+        clf.fit(*IRIS)
+    with pytest.raises(NotFittedError):
+        clf.predict(IRIS[0])
+
+
+def test_labels_are_words_or_numbers() -> None:
+    z, y = IRIS
+    clf = HeadClassifier("mean").fit(z, NAMES[y])
+    with pytest.raises(ValueError, match="Mix of label input types"):
+        clf.partial_fit(z, y)
+    assert clf.score(z, NAMES[y]) > 0.9
+
+
+def test_a_classifier_that_diverges_still_answers() -> None:
+    z, y = IRIS
+    clf = HeadClassifier("linear", lr=1e300).partial_fit(z[:50], y[:50])
+    with pytest.raises(DivergedError, match="left the finite numbers at step 2"):
+        clf.partial_fit(1e30 * z, y)
+    assert clf.predict_proba(z).shape == (150, 3)
+    assert not np.isnan(clf.predict_proba(z)).any()
+
+
+def test_the_page_about_it_runs() -> None:
+    page = Path(__file__).parents[1] / "docs" / "scikit-learn.md"
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S):
+        exec(compile(block, page.name, "exec"), names)
+    assert names["clf"].score(names["z"], names["y"]) > 0.95
