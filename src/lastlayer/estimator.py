@@ -1,5 +1,7 @@
 """The scikit-learn face of a head: fit, partial_fit and predict, for any labels."""
 
+# ruff: noqa: N803  (scikit-learn calls the features X)
+
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -73,7 +75,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.options = options
         self.random_state = random_state
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from scratch."""
         z, labels = self._check(X, y, reset=True)
         self._begin(unique_labels(labels))
@@ -81,12 +83,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._learn(z, labels, self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch)))
         return self
 
-    def partial_fit(
-        self,
-        X: ArrayLike,  # noqa: N803
-        y: ArrayLike,
-        classes: ArrayLike | None = None,
-    ) -> Self:
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Go on learning with one pass over the data; ``classes`` may name labels to come."""
         first = not hasattr(self, "head_")
         z, labels = self._check(X, y, reset=first)
@@ -97,18 +94,18 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._learn(z, labels, epochs=1)
         return self
 
-    def predict(self, X: ArrayLike) -> Array:  # noqa: N803
+    def predict(self, X: ArrayLike) -> Array:
         """Give the label with the largest logit."""
         winners = self._logits(X).argmax(axis=1)
         labels: Array = self.classes_[winners]
         return labels
 
-    def predict_proba(self, X: ArrayLike) -> Array:  # noqa: N803
+    def predict_proba(self, X: ArrayLike) -> Array:
         """Give the softmax of the logits; for knn these are the shares of the vote."""
         logits = torch.from_numpy(self._logits(X))
         return np.asarray(torch.softmax(logits, dim=1))
 
-    def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
+    def decision_function(self, X: ArrayLike) -> Array:
         """Give the logits in the order of ``classes_``; of two classes, their difference.
 
         In place of −∞ stands a very low number, since scikit-learn's scores take numbers only.
@@ -124,14 +121,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._random = check_random_state(self.random_state)
         if "seed" in options_of(self.head) and "seed" not in options:
             options["seed"] = int(self._random.randint(2**31))
-        self.head_ = make_head(
-            self.head,
-            self.n_features_in_,
-            len(classes),
-            mask=self.mask,
-            preset=self.preset,
-            **options,
-        ).double()
+        size = (self.n_features_in_, len(classes))
+        head = make_head(self.head, *size, mask=self.mask, preset=self.preset, **options)
+        self.head_ = head.double()  # as precise as scikit-learn
         self.classes_, self._column = classes, np.arange(len(classes))
 
     def _welcome(self, classes: Array) -> None:
@@ -155,7 +147,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
         return shuffled_batches(n, self.batch_size, generator)
 
-    def _logits(self, X: ArrayLike) -> Array:  # noqa: N803
+    def _logits(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "head_")
         z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         logits = self.head_(_tensor(z)).numpy()
@@ -163,7 +155,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         missing = len(self.classes_) - logits.shape[1]
         return np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)[:, self._column]
 
-    def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:  # noqa: N803
+    def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:
         if self.batch_size < 1:
             raise OptionError(f"expected batch_size of at least 1, got {self.batch_size}")
         if self.epochs is not None and self.epochs < 1:
