@@ -141,12 +141,37 @@ def measure(case: Case, rounds: int) -> None:
     print(f"  matrix products alone {1e3 * per_run['multiply']:8.2f} ms   {ratio('multiply'):6.0%}")
 
 
+def grow(rounds: int) -> None:
+    """Vary one thing at a time from 120 members, 20,000 × 64, 10 classes."""
+    base = {"n": 20_000, "h": 64, "n_classes": 10, "orders": 8}
+    steps = {
+        "orders": (1, 2, 4, 8, 16, 32),
+        "h": (64, 128, 256, 512, 1024),
+        "n_classes": (10, 20, 50, 100),
+        "n": (5_000, 10_000, 20_000, 40_000),
+    }
+    for name, values in steps.items():
+        print(f"\n{name:10} members   ms per run and epoch   share in matrix products")
+        for value in values:
+            case = Case(**{**base, name: value})
+            pool, n_members = case.pool(), case.orders * len(COMBINATIONS)
+            fleet, multiply = fleet_epoch(pool, case), multiply_epoch(pool, case)
+            fleet()
+            own = min(seconds(fleet) for _ in range(rounds)) / n_members
+            products = min(seconds(multiply) for _ in range(rounds)) / n_members
+            print(f"{value:<10} {n_members:7}   {1e3 * own:20.2f}   {products / own:24.0%}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--growth", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.growth:
+        grow(arguments.rounds)
+        return
     for case in (Case(50_000, 64, 10), Case(15_000, 512, 50)):
         measure(case, arguments.rounds)
 

@@ -65,7 +65,7 @@ def one_epoch(n: int, h: int, n_classes: int, n_members: int, streams: int = 8) 
         epoch()
         torch.cuda.reset_peak_memory_stats()
         best = min(seconds(epoch) for _ in range(5))
-    peak = torch.cuda.max_memory_allocated() / 2**30
+    peak = torch.cuda.max_memory_reserved() / 2**30
     print(
         f"{n_members} members, {n:,} × {h}, {n_classes} classes: {best:.3f} s, peak {peak:.1f} GiB"
     )
