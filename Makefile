@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN = .venv/bin
 INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
+# Threads that wait sleep instead of spinning: a busy machine is then not many times slower.
+export OMP_WAIT_POLICY ?= PASSIVE
+
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer reproduce
 

@@ -1,5 +1,6 @@
 """The program: it knows its commands, and says in one line what goes wrong."""
 
+import os
 import sys
 import warnings
 
@@ -23,6 +24,9 @@ def _lastlayer() -> None:
 
 def main() -> None:
     """Run the command line; what goes wrong is said in one line, without a traceback."""
+    # Threads that wait for each other must sleep, not spin: on a busy machine spinning is many times
+    # slower. PyTorch reads this when it is first imported, which the commands do.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
         app()
