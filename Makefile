@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer reproduce
 
-.PHONY: study test clean
+.PHONY: study test bench-avalanche clean
 
 study: .venv/.study
 	$(STUDY)
@@ -20,10 +20,15 @@ test: .venv/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
+
+# An option: Avalanche needs torchvision, and that PyTorch's large build, several GB in all.
+bench-avalanche .venv-avalanche/.bench: BIN = .venv-avalanche/bin
+bench-avalanche: .venv-avalanche/.bench
+	$(BIN)/python -m benchmarks.avalanche
 
 clean:
-	rm -rf .venv build dist src/*.egg-info
+	rm -rf .venv .venv-avalanche build dist src/*.egg-info
 
 # Stamps: made again whenever what is to be installed has changed. The build uses the pinned
 # setuptools of .venv, so that the package itself is built from pinned versions too.
@@ -39,11 +44,18 @@ clean:
 	@$(INSTALL) --no-build-isolation -e '.[dev]'
 	@touch .venv/.study $@
 
-.venv/.made:
+.venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \
+    benchmarks/constraints-avalanche.txt
+	@echo "installing lastlayer and Avalanche into .venv-avalanche (several GB: minutes)"
+	@$(INSTALL) setuptools
+	@$(INSTALL) -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
+	@touch $@
+
+.venv/.made .venv-avalanche/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "lastlayer needs Python 3.11 or later; '$(PYTHON)' is:" \
 	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }
-	@$(PYTHON) -m venv .venv || { \
+	@$(PYTHON) -m venv $(@D) || { \
 	  echo "'$(PYTHON)' cannot make a virtual environment: its venv module is missing" \
 	    "(on Debian and Ubuntu: apt install python3-venv)"; exit 1; }
 	@touch $@
