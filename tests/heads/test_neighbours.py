@@ -42,7 +42,7 @@ def check(queries: Tensor, rows: Tensor, k: int) -> None:
 def small_tiles() -> Iterator[None]:
     """Work in so small pieces that every seam between them is met."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("TILE", 64), ("SIDE", 8), ("PAIRS", 16), ("_RUN", 3)):
+        for name, value in (("TILE", 64), ("QUERIES", 8), ("ROWS", 8), ("PAIRS", 16), ("_RUN", 3)):
             patch.setattr(bounds, name, value)
             patch.setattr(neighbours, name, value, raising=False)
         yield

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-TILE = 1 << 22  # elements of one tile, the largest array made on the way
-SIDE = 2048  # queries, and rows, of one tile
-PAIRS = 1 << 17  # pairs of a query and a row that are handled at once
+TILE = 1 << 22  # elements of the largest array made on the way
+QUERIES, ROWS = 1024, 2048  # of one tile
+PAIRS = 1 << 15  # pairs of a query and a row that are handled at once
 _RUN = 64  # rows that are first looked at as one
 _FAR = 1e30  # beyond every value of a tile
 
@@ -41,7 +41,7 @@ def fit_frame(queries: Tensor, rows: Tensor) -> Frame:
     scale = (max(ends) - min(ends)) or 1.0
     wide = torch.float32 if 1 / _FAR < scale < _FAR else torch.float64
     wide = torch.promote_types(torch.promote_types(queries.dtype, rows.dtype), wide)
-    centre = rows[: TILE // h or 1][:SIDE].to(wide).mean(dim=0)
+    centre = rows[: TILE // h or 1][:ROWS].to(wide).mean(dim=0)
     dtype = _product_dtype(h)
     return Frame(centre, scale, dtype, 2 * (h + 4) * torch.finfo(dtype).eps)
 
@@ -49,7 +49,7 @@ def fit_frame(queries: Tensor, rows: Tensor) -> Frame:
 def make_ready(rows: Tensor, k: int, frame: Frame) -> Ready:
     """Put ½‖m‖² less its error beside each row m, and far rows at the end to fill the last run."""
     m = _scale(rows, frame)
-    run = max(1, min(_RUN, SIDE // (2 * k), m.shape[0] // (2 * k)))
+    run = max(1, min(_RUN, ROWS // (2 * k), m.shape[0] // (2 * k)))
     full = m.new_zeros(-(-m.shape[0] // run) * run, m.shape[1] + 1)
     full[:, -1] = 2 * _FAR
     full[: m.shape[0], :-1] = m
@@ -78,10 +78,10 @@ def candidates(
     upper = (squared.sqrt() / frame.scale).square().to(q) * (0.5 + 1e-6) - norm / 2
     q = torch.cat([-q, torch.ones_like(norm)], dim=1)
     run = rows.m.shape[0] // rows.peak.shape[0]
-    tile = q.new_empty(q.shape[0] * (SIDE // run or 1) * run)
+    tile = q.new_empty(q.shape[0] * (ROWS // run or 1) * run)
     found = []
     start = 0
-    for m, peak in zip(rows.m.split(SIDE // run * run), rows.peak.split(SIDE // run), strict=True):
+    for m, peak in zip(rows.m.split(ROWS // run * run), rows.peak.split(ROWS // run), strict=True):
         values = tile[: q.shape[0] * m.shape[0]].view(q.shape[0], -1)
         torch.mm(q, m.T, out=values)  # into a tensor: autocast leaves its precision alone
         low = values.unflatten(1, (-1, run)).amin(2)

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lastlayer.heads.bounds import SIDE, TILE, Frame, candidates, fit_frame, make_ready
+from lastlayer.heads.bounds import QUERIES, TILE, Frame, candidates, fit_frame, make_ready
+from lastlayer.heads.threads import even_size, map_in_threads, thread_count
 
 
 class Nearest(NamedTuple):
@@ -50,16 +51,22 @@ def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> N
 def _extend_by_part(
     nearest: Nearest, queries: Tensor, rows: Tensor, first: int, frame: Frame
 ) -> Nearest:
-    """Take in rows that fit into a tile, for some queries at a time."""
-    k = nearest.row.shape[1]
+    """Take in as many rows as fit into memory at once."""
+    n, k = nearest.row.shape
     ready = make_ready(rows, k, frame)
-    size = min(SIDE, TILE // (4 * max(k, queries.shape[1])) or 1)
-    done = []
-    for squared, row, q in zip(*(t.split(size) for t in (*nearest, queries)), strict=True):
+
+    def extend_some(block: tuple[Tensor, Tensor, Tensor]) -> Nearest:
+        squared, row, q = block
         best = Nearest(squared, row)
         for i, j in candidates(squared, q, ready, frame):
             best = _merge(best, i, _squared_distances(q, rows, i, j), j + first)
-        done.append(best)
+        return best
+
+    threads = thread_count(queries.device)
+    most = min(QUERIES, TILE // (4 * threads * max(k, queries.shape[1])) or 1)
+    size = even_size(n, most, threads)
+    blocks = zip(*(t.split(size) for t in (*nearest, queries)), strict=True)
+    done = map_in_threads(extend_some, blocks, threads)
     return Nearest(*(torch.cat(parts) for parts in zip(*done, strict=True)))
 
 
@@ -81,7 +88,7 @@ def _merge(nearest: Nearest, i: Tensor, squared: Tensor, row: Tensor) -> Nearest
 def _squared_distances(queries: Tensor, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
     """Give ‖q_i − m_j‖² in float64, summed by halves: the same bits in any batch."""
     squared = torch.empty_like(i, dtype=torch.float64)
-    size = TILE // (8 * queries.shape[1]) or 1
+    size = TILE // (32 * queries.shape[1]) or 1
     for a, b, out in zip(*(t.split(size) for t in (i, j, squared)), strict=True):
         x = (queries[a].double() - rows[b].double()).square_()
         while x.shape[1] > 1:

@@ -1,0 +1,42 @@
+"""Work in several threads of one core each, so that no step of one waits for another."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def thread_count(device: torch.device, most: int = 8) -> int:
+    """How many threads are worth having: PyTorch's number on a CPU, else one."""
+    return min(torch.get_num_threads(), most) if device.type == "cpu" else 1
+
+
+def even_size(n: int, most: int, threads: int) -> int:
+    """The size of pieces of n things, at most ``most`` in each, that keeps all threads busy.
+
+    >>> even_size(10_000, most=1024, threads=4)
+    834
+    """
+    rounds = -(-n // (most * threads))
+    return max(1, -(-n // (rounds * threads)))
+
+
+def map_in_threads(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> list[R]:
+    """Give ``[work(piece) for piece in pieces]``.
+
+    >>> map_in_threads(len, ["a", "bcd"], threads=2)
+    [1, 3]
+    """
+    if threads == 1:
+        return [work(piece) for piece in pieces]
+    before = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        with pool:
+            return list(pool.map(work, pieces))
+    finally:  # the setting holds in its own thread, but is also what a new thread starts with
+        torch.set_num_threads(before)

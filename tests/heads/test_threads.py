@@ -1,0 +1,56 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastlayer.heads.neighbours import extend, nobody
+from lastlayer.heads.threads import even_size, map_in_threads, thread_count
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_each_thread_has_one_core_and_the_setting_is_left_alone() -> None:
+    assert thread_count(CPU) == 3
+    assert map_in_threads(lambda _: torch.get_num_threads(), range(5), 3) == [1] * 5
+    assert torch.get_num_threads() == 3
+    assert map_in_threads(lambda _: torch.get_num_threads(), range(2), 1) == [3] * 2
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_an_error_comes_through_and_the_setting_is_left_alone() -> None:
+    with pytest.raises(ZeroDivisionError):
+        map_in_threads(lambda x: 1 // x, [1, 0, 1], 3)
+    assert torch.get_num_threads() == 3
+
+
+@given(st.integers(1, 10_000), st.integers(1, 2000), st.integers(1, 9))
+def test_pieces_are_within_bounds_and_even(n: int, most: int, threads: int) -> None:
+    size = even_size(n, most, threads)
+    assert 1 <= size <= most
+    pieces = -(-n // size)
+    rounds = -(-pieces // threads)
+    assert rounds == -(-n // (most * threads))
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_neighbours_found_in_threads_are_the_same(mode: type) -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries, rows = (torch.randn(n, 8, generator=generator) for n in (50, 700))
+    with mode():
+        threaded = extend(nobody(50, 5, CPU), queries, rows)
+        torch.set_num_threads(1)
+        alone = extend(nobody(50, 5, CPU), queries, rows)
+    assert torch.equal(threaded.row, alone.row)
+    assert torch.equal(threaded.squared, alone.squared)
