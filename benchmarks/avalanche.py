@@ -3,9 +3,9 @@
 make bench-avalanche                       # makes .venv-avalanche first, with PyTorch's large build
 python -m benchmarks.avalanche             # in such an environment, from the project's root
 
-Every side goes once through the same samples in shuffled batches. The loops and Naive train the
-linear layer without a mask, the cheapest of the fleet's fifteen combinations, and Naive does not
-clip gradients: both favour the others. StreamingLDA predicts every batch that it learns, so the
+Every side goes once through the same samples in shuffled batches. The fleet trains all fifteen
+combinations of layer and mask; the loops and Naive only the linear layer without a mask, and Naive
+does not clip gradients, as the others do. StreamingLDA predicts every batch that it learns, so the
 slda head is measured with and without doing that.
 """
 
