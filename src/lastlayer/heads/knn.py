@@ -99,7 +99,7 @@ class KnnHead(Head):
             self.budget.cut(self.memory)
 
     def _logits(self, z: Tensor) -> Tensor:
-        logits, z = self._room(z.shape[0]), z.to(self.seen.device)
+        logits = self._room(z.shape[0])
         for part, out in zip(self._split(z), self._split(logits), strict=True):
             none = nobody(part.shape[0], self.k, part.device)
             _vote(extend(none, part, self.memory.z), self.memory.y, out)
@@ -132,8 +132,7 @@ class Following:
     """
 
     def __init__(self, head: KnnHead, z: Tensor) -> None:
-        self._head, self._z = head, z.to(head.seen.device)
-        self._rewrites = -1
+        self._head, self._z, self._rewrites = head, z, -1
 
     def logits(self) -> Tensor:
         """Give what ``head(z)`` would now, to the bit."""
