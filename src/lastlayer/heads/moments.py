@@ -1,4 +1,4 @@
-"""What a batch adds to class statistics: sizes, means, residuals and their scatter, in float64."""
+"""What a batch adds to class statistics: its classes, their sizes and means, its scatter."""
 
 import threading
 from collections.abc import Iterator
@@ -20,27 +20,28 @@ def pieces(z: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     return zip(z.split(n), y.split(n), strict=True)
 
 
-def _workspace(n: int, mean: Tensor) -> tuple[Tensor, Tensor]:
-    """Give room for two (n, h) in float64: the same each time, since fresh memory is slow."""
+def _workspace(n: int, mean: Tensor) -> Tensor:
+    """Give room for (n, h) in float64: the same each time, since fresh memory is slow."""
     if mean.device.type != "cpu":
-        return mean.new_empty(n, mean.shape[1]), mean.new_empty(n, mean.shape[1])
+        return mean.new_empty(n, mean.shape[1])
     size = n * mean.shape[1]
     room: Tensor | None = getattr(_LOCAL, "room", None)
-    if room is None or room.numel() < 2 * size:
-        room = _LOCAL.room = torch.empty(2 * size, dtype=mean.dtype)
-    return room[:size].view(n, -1), room[size : 2 * size].view(n, -1)
+    if room is None or room.numel() < size:
+        room = _LOCAL.room = torch.empty(size, dtype=mean.dtype)
+    return room[:size].view(n, -1)
 
 
 def moments(
     z: Tensor, y: Tensor, origin: Tensor, size: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Reduce a batch to its classes, their sizes and means from the origins, and the residuals."""
-    d, of_class = _workspace(len(y), origin)
-    torch.index_select(origin, 0, y, out=of_class)
-    torch.sub(z, of_class, out=d)
+    """Measure a batch from its classes' origins: its classes, their sizes and means, the samples.
+
+    The samples (n, h) lie in the workspace: they are gone with the next call.
+    """
+    d = torch.index_select(origin, 0, y, out=_workspace(len(y), origin))
+    torch.sub(z, d, out=d)
     mean = torch.zeros_like(origin).index_add_(0, y, d) / size.clamp(min=1)[:, None]
     present = size.nonzero().squeeze(1)
-    d -= torch.index_select(mean, 0, y, out=of_class)
     return present, size[present], mean[present], d
 
 

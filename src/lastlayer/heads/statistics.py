@@ -16,9 +16,9 @@ Scatter = Literal["none", "pooled", "per_class"]
 class ClassStatistics(Resizable):
     """What mean and slda know of their data, in float64, whatever its order and batches.
 
-    Chan, Golub and LeVeque's batch update: each batch is reduced to its own class means and
-    residuals first, so that features far from zero lose no digits. Two statistics can be added,
-    and data taken out again.
+    A batch update in the manner of Chan, Golub and LeVeque: samples are measured from the means
+    so far, so that features far from zero lose no digits. Two statistics can be added, and data
+    taken out again.
 
     Args:
         in_features: the size h of a feature vector.
@@ -80,10 +80,9 @@ class ClassStatistics(Resizable):
             # A class without data is measured from its first sample, so that no digits cancel.
             first = z[first_of_each(y, size.numel())].to(origin)
             origin = torch.where(self.count[:, None] > 0, origin, first)
-        present, size, shift, residual = moments(z, y, origin, size)
-        old = self.count[present]
-        share = size.to(origin.dtype) / (old + size)
-        self._scatter_add(present, y, residual, shift, weight=old * share, sign=1)
+        present, size, shift, d = moments(z, y, origin, size)
+        share = size.to(origin.dtype) / (self.count[present] + size)
+        self._scatter_add(present, y, d, shift * (size * share).sqrt()[:, None], sign=1)
         self.mean[present] = origin[present] + shift * share[:, None]
         self.count[present] += size
 
@@ -102,12 +101,10 @@ class ClassStatistics(Resizable):
 
     def _remove(self, z: Tensor, y: Tensor) -> None:
         size = torch.bincount(y, minlength=self.count.numel())
-        present, size, shift, residual = moments(z, y, self.mean, size)
-        old = self.count[present]
-        left = old - size
-        share = size.to(shift.dtype) / left.clamp(min=1)  # where nothing is left, it is cleared
-        weight = torch.where(left > 0, old * share, 0)
-        self._scatter_add(present, y, residual, shift, weight=weight, sign=-1)
+        present, size, shift, d = moments(z, y, self.mean, size)
+        left = self.count[present] - size
+        share = torch.where(left > 0, size.to(shift.dtype) / left.clamp(min=1), 0)
+        self._scatter_add(present, y, d, shift * (size * share).sqrt()[:, None], sign=-1)
         self.mean[present] -= shift * share[:, None]
         self.count[present] = left
 
@@ -137,27 +134,20 @@ class ClassStatistics(Resizable):
         merged.count = both
         return merged
 
-    def _scatter_add(
-        self,
-        present: Tensor,
-        y: Tensor,
-        residual: Tensor,
-        shift: Tensor,
-        *,
-        weight: Tensor,
-        sign: int,
-    ) -> None:
-        """Add ±(residualᵀ residual + weight · shift shiftᵀ), for all classes or for each."""
-        if self.kind == "none":
-            return
-        step = shift * weight.to(shift.dtype).sqrt()[:, None]
+    def _scatter_add(self, present: Tensor, y: Tensor, d: Tensor, step: Tensor, sign: int) -> None:
+        """Add ±dᵀd − stepᵀstep, for all classes or for each.
+
+        With k samples of a class that had n, measured from its mean and m their own mean from
+        there, its scatter grows by Σ ddᵀ − k²/(n + k)·mmᵀ, and shrinks by Σ ddᵀ + k²/(n − k)·mmᵀ
+        when they leave. m is small, so that little cancels.
+        """
         if self.kind == "pooled":
-            add_gram(self.scatter, residual, sign)
-            add_gram(self.scatter, step, sign)
-            return
-        for i, c in enumerate(present.tolist()):
-            add_gram(self.scatter[c], residual[y == c], sign)
-            add_gram(self.scatter[c], step[i : i + 1], sign)
+            add_gram(self.scatter, d, sign)
+            add_gram(self.scatter, step, -1)
+        elif self.kind == "per_class":
+            for i, c in enumerate(present.tolist()):
+                add_gram(self.scatter[c], d[y == c], sign)
+                add_gram(self.scatter[c], step[i : i + 1], -1)
 
     def _clear_rounding(self) -> None:
         """Leave nothing behind where there are no data, and no scatter where one sample is."""
