@@ -51,10 +51,11 @@ def compare(
     >>> table.tail(1).select("head", "task", "epoch", pl.col("accuracy").round(3)).rows()
     [('slda', 4, 5, 0.669)]
     """
+    seeds = list(orders)
     runs = [
         _run(_spec(scenario), head, preset, lr, order)
         for head in dict.fromkeys(heads)
-        for order in orders
+        for order in seeds
     ]
     if not runs:
         raise OptionError("expected at least one head and one order to compare, got none")
