@@ -236,3 +236,14 @@ def test_following_refuses_what_the_head_refuses() -> None:
         head.follow(torch.zeros(2, 4))
     with pytest.raises(NotLearnedError):
         head.follow(torch.zeros(2, 3)).logits()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_finds_the_same_neighbours() -> None:
+    z, y = stream(3000)
+    z = (z * 8).round()  # many ties
+    head = learned(z, y, k=9)
+    expected = head(z[:500])
+    found = head.cuda()(z[:500].cuda()).cpu()
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
