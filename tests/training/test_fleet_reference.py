@@ -89,4 +89,4 @@ def test_five_tasks_end_at_the_same_weights(
                 optimizer.step()
     member = COMBINATIONS.index((layer, mask))
     for name, expected in reference.parts.items():
-        torch.testing.assert_close(trained[name][0, member], expected, atol=1e-4, rtol=0)
+        torch.testing.assert_close(trained[name][0, member], expected, atol=1e-4, rtol=1e-4)
