@@ -24,8 +24,8 @@ def _lastlayer() -> None:
 
 def main() -> None:
     """Run the command line; what goes wrong is said in one line, without a traceback."""
-    # Threads that wait for each other must sleep, not spin: on a busy machine spinning is many times
-    # slower. PyTorch reads this when it is first imported, which the commands do.
+    # Threads that wait for each other must sleep, not spin: on a busy machine spinning is many
+    # times slower. PyTorch reads this when it is first imported, which the commands do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     try:
