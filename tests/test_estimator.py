@@ -16,7 +16,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_classifiers_classes,
+    check_classifiers_train,
+    parametrize_with_checks,
+)
 
 from lastlayer import HeadClassifier
 from lastlayer.errors import DivergedError, OptionError, UnknownNameError
@@ -36,6 +40,12 @@ def classifiers() -> list[HeadClassifier]:
 @parametrize_with_checks(classifiers())
 def test_scikit_learns_checks(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
+
+
+@pytest.mark.parametrize("name", ["linear", "slda"])
+@pytest.mark.parametrize("check", [check_classifiers_classes, check_classifiers_train])
+def test_scikit_learns_checks_of_learning_as_it_comes(name: str, check: Any) -> None:
+    check("HeadClassifier", HeadClassifier(name))
 
 
 @every_head
@@ -83,6 +93,18 @@ def test_declared_labels_wait_until_they_come() -> None:
     assert np.isfinite(clf.decision_function(z)).all()
     clf.partial_fit(z, y, classes=[0, 1, 2])
     assert (clf.predict_proba(z) > 0).all()
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine+group", "mean", "knn"])
+def test_labels_may_be_declared_at_any_call(name: str) -> None:
+    z, y = IRIS
+    clf = HeadClassifier(name, random_state=0).partial_fit(z[y == 1], y[y == 1])
+    clf.partial_fit(z[y == 1], y[y == 1], classes=[0, 1])
+    assert clf.classes_.tolist() == [0, 1]
+    np.testing.assert_array_equal(clf.predict_proba(z), [[0, 1]] * len(z))
+    clf.partial_fit(z, y)
+    assert clf.classes_.tolist() == [0, 1, 2]
+    assert set(clf.predict(z[y == 0])) <= {0, 1, 2}
 
 
 def test_slda_gives_the_probabilities_of_scikit_learns_lda() -> None:

@@ -87,10 +87,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Go on learning with one pass over the data; ``classes`` may name labels to come."""
         first = not hasattr(self, "head_")
         z, labels = self._check(X, y, reset=first)
+        known = unique_labels(labels, labels if classes is None else classes)
         if first:
-            self._begin(unique_labels(labels, labels if classes is None else classes))
+            self._begin(known)
         else:
-            self._welcome(unique_labels(self.classes_, labels))
+            self._welcome(unique_labels(self.classes_, known))
         self._learn(z, labels, epochs=1)
         return self
 
