@@ -37,7 +37,7 @@ _HOME = {
     "Cosine": "lastlayer.layers",
     "masked_cross_entropy": "lastlayer.layers",
 }
-_PACKAGES = ("errors", "features", "heads", "layers", "scenarios")
+_PACKAGES = ("errors", "features", "heads", "layers", "scenarios", "study")
 
 __version__ = "0.1.0"
 __all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)
