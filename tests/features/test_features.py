@@ -2,6 +2,7 @@
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,18 @@ def test_bad_arrays(z: object, y: object, error: type, message: str) -> None:
     for test in (TEST, 0.5):
         with pytest.raises(error, match=message):
             Features.from_arrays(z, y, test=test)
+
+
+@pytest.mark.parametrize("test", [[Z, Y], None, "0.2", (Z,)])
+def test_a_test_set_is_a_tuple_or_a_part(test: Any) -> None:
+    with pytest.raises(OptionError, match=r"expected a tuple \(z, y\) or .* got (\w+|1 parts)$"):
+        Features.from_arrays(Z, Y, test=test)
+
+
+@pytest.mark.parametrize("seed", [2**70, -(2**70)])
+def test_a_seed_has_64_bits(seed: int) -> None:
+    with pytest.raises(OptionError, match="expected a seed of at most 64 bits"):
+        Features.from_arrays(Z, Y, seed=seed)
 
 
 def test_bad_test_sets() -> None:

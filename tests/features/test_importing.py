@@ -42,6 +42,12 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path / f"birds{request.param}"
 
 
+def test_a_split_may_be_in_capitals(path: Path) -> None:
+    write(path, z=Z, y=Y, part=["Train", "train", "TEST", "Test", "TRAIN", "train"])
+    data = import_features(path, "z", "y", split="part")
+    assert (len(data.train), len(data.test)) == (4, 2)
+
+
 def test_a_split_column(path: Path) -> None:
     write(path, emb=Z, species=Y, day=[1, 1, 9, 9, 10, 10], part=SPLIT)
     data = import_features(path, "emb", "species", ["day"], split="part")
@@ -157,8 +163,20 @@ def test_missing_values_and_ragged_lists(tmp_path: Path) -> None:
         import_features(path, "z", "y", test=0.5)
     empty = {"z": pl.List(pl.Float32), "y": pl.Int64}
     pl.DataFrame(schema=empty).write_parquet(path)
-    with pytest.raises(DataError, match="at least one sample"):
-        import_features(path, "z", "y")
+    for embedding in ("z", "y"):
+        with pytest.raises(DataError, match=r"at least one sample, but .*a\.parquet has no rows"):
+            import_features(path, embedding, "y")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [pl.Series([1, 2] * 3, dtype=pl.Duration("us")), pl.Series([b"\xff", b"a"] * 3)],
+    ids=["duration", "binary"],
+)
+def test_labels_that_are_no_text(tmp_path: Path, labels: pl.Series) -> None:
+    pl.DataFrame({"z": list(Z), "y": labels}).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"expected numbers or text in 'y', got (Duration|Binary)"):
+        import_features(tmp_path / "a.parquet", "z", "y")
 
 
 def test_files_that_are_none(path: Path) -> None:

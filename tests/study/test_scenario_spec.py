@@ -63,6 +63,11 @@ def test_what_does_not_fit_is_said(text: str, message: str) -> None:
         ScenarioSpec.parse(text)
 
 
+def test_a_list_of_tasks_is_a_tuple() -> None:
+    spec = ScenarioSpec("incremental", tasks=[4, 3, 3])  # type: ignore[arg-type]
+    assert hash(spec) == hash(ScenarioSpec.parse("incremental:4,3,3"))
+
+
 def test_a_wrong_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'incremental'"):
         ScenarioSpec.parse("incremetal:5")

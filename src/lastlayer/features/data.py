@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from numbers import Real
 from typing import Any, Self
 
 from torch import Tensor
@@ -78,10 +79,14 @@ class Features:
         ([0, 1, 0], ('cat', 'dog'))
         """
         columns = {"y": y, **columns}
-        if not isinstance(test, tuple):
-            return cls(*part(z, columns, test, seed))
-        if len(test) not in (2, 3):
-            raise OptionError(f"expected test=(z, y) or (z, y, columns), got {len(test)} parts")
+        if isinstance(test, Real):
+            return cls(*part(z, columns, float(test), seed))
+        if not isinstance(test, tuple) or len(test) not in (2, 3):
+            parts = f"{len(test)} parts" if isinstance(test, tuple) else type(test).__name__
+            raise OptionError(
+                "expected a tuple (z, y) or (z, y, columns), or a part to draw, as test, "
+                f"got {parts}"
+            )
         further = test[2] if len(test) == 3 else {}
         return cls(*join(z, columns, test[0], {"y": test[1], **further}))
 

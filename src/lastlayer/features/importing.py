@@ -30,7 +30,7 @@ def import_features(
         embedding: The column of embeddings: (n, h) numbers, or a list of h numbers per row.
         label: The column to learn, of any type.
         domains: Further columns to keep as labels, of any type, such as a session.
-        split: The column that says ``train`` or ``test``.
+        split: The column that says ``train`` or ``test``, in capitals or not.
         test: Without one, the part of each class to draw as test; 0.2 if not given.
         seed: Decides that draw.
     """
@@ -64,7 +64,7 @@ def _as_labels(name: str, values: Array) -> Array:
 def _by_column(
     z: Array, columns: dict[str, Array], split: str, values: Array
 ) -> tuple[FeatureSet, FeatureSet, Names]:
-    groups = values.astype(np.str_)
+    groups = np.char.lower(values.astype(np.str_))
     found = sorted(set(groups.tolist()))
     if found != ["test", "train"]:
         raise DataError(f"expected 'train' and 'test' in column '{split}', got {found[:5]}")

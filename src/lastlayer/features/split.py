@@ -17,6 +17,8 @@ def stratified(y: Tensor, test: float, seed: int) -> tuple[Tensor, Tensor]:
     """
     if not 0 < test < 1:
         raise OptionError(f"expected a part of the samples between 0 and 1 as test, got {test}")
+    if not -(2**63) <= seed < 2**64:
+        raise OptionError(f"expected a seed of at most 64 bits, got {seed}")
     shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     chosen = torch.zeros(len(y), dtype=torch.bool)
     by_class = shuffled[y[shuffled].argsort(stable=True)]

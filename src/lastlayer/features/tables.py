@@ -23,6 +23,8 @@ def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str
         raise MissingFileError(f"expected a .npz or .parquet file at {path}, but there is none")
     table = look_up(path.suffix.lower(), READERS, "type of table")(path, columns)
     n = len(next(iter(table.values())))
+    if n == 0:
+        raise DataError(f"expected at least one sample, but {path} has no rows")
     for name, values in table.items():
         if len(values) != n:
             raise ShapeError(f"expected {n} values in column '{name}', got {len(values)}")
@@ -67,7 +69,13 @@ def _as_array(series: pl.Series) -> Array:
         series = series.list.to_array(widths[0] if widths else 0)
     if isinstance(series.dtype, pl.Array) or series.dtype.is_numeric():
         return series.to_numpy()
-    return series.cast(pl.String).to_numpy().astype(np.str_)
+    try:
+        return series.cast(pl.String).to_numpy().astype(np.str_)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"expected numbers or text in '{series.name}', got {series.dtype}, which cannot be "
+            "written as text"
+        ) from error
 
 
 READERS: dict[str, Callable[[Path, Sequence[str]], dict[str, Array]]] = {

@@ -63,6 +63,8 @@ class ScenarioSpec:
     def __post_init__(self) -> None:
         """Check that the kind has its argument, and no other."""
         look_up(self.kind, _KNOWN, "scenario")
+        if isinstance(self.tasks, list):
+            object.__setattr__(self, "tasks", tuple(self.tasks))
         for name in ("tasks", "by"):
             given, needed = getattr(self, name), ARGUMENT.get(self.kind) == name
             if needed and not given:
