@@ -1,11 +1,16 @@
 """Every named scenario is the one that the paper describes, and says what data it needs."""
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
+import polars as pl
 import pytest
 import torch
 from toy_labels import ToyData, cifar100_like, core50_like, toy
 
+from lastlayer import load_features
+from lastlayer.cli import main
 from lastlayer.errors import DataError, UnknownNameError
 from lastlayer.scenarios import SCENARIOS, make_scenario
 
@@ -71,8 +76,31 @@ def test_other_data_are_refused_and_the_right_ones_named(name: str) -> None:
     entry = SCENARIOS[name]
     with pytest.raises(DataError, match=entry.features) as caught:
         make_scenario(name, toy({"y": range(7)}))
-    how = "load_features" if entry.bundled else f"lastlayer extract {entry.features} --root DIR"
+    how = "load_features" if entry.bundled else f"lastlayer import {entry.features}.parquet"
     assert how in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["core50", "cub200"])
+def test_the_command_that_is_named_makes_what_is_needed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    labels = core50_like() if name == "core50" else toy({"class": range(200)})
+    parts = [("train", labels.train.labels), ("test", labels.test.labels)]
+    tables = [{k: v.tolist() for k, v in columns.items()} for _, columns in parts]
+    rows = [
+        pl.DataFrame(table).with_columns(pl.lit(part).alias("split"), pl.lit(0.0).alias("z"))
+        for (part, _), table in zip(parts, tables, strict=True)
+    ]
+    table = pl.concat(rows).with_columns(pl.concat_list("z"))
+    table.write_parquet(f"{name}.parquet")
+    monkeypatch.setattr(sys, "argv", SCENARIOS[name].source.partition("by: ")[2].split())
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    data = load_features(f"{name}.safetensors")
+    for scenario, entry in SCENARIOS.items():
+        if entry.features == name:
+            assert make_scenario(scenario, data).n_tasks == EXPECTED[scenario][0]
 
 
 def test_the_columns_that_are_missing_are_named() -> None:

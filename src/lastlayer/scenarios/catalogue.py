@@ -15,7 +15,7 @@ class Entry:
     """What a name stands for, and the data that it needs."""
 
     description: str
-    features: str  # a bundled feature set, or the data set to extract
+    features: str  # a bundled feature set, or the data set to import
     columns: tuple[str, ...]  # the label columns it reads, the learned one last; (): the primary
     n_tasks: int
     n_classes: int
@@ -27,11 +27,17 @@ class Entry:
         """Say how to come by the features."""
         if self.bundled:
             return f"the bundled features '{self.features}': load_features(\"{self.features}\")"
-        file = f"{self.features}.safetensors"
+        label, *domains = COLUMNS[self.features]
+        kept = "".join(f" --domain {column}" for column in domains)
         return (
-            f"the file {file}, made by: lastlayer extract {self.features} "
-            f"--root DIR --backbone resnet18 --out {file}"
+            f"features of {self.features} with the label columns {', '.join((label, *domains))}, "
+            f"made of your embeddings by: lastlayer import {self.features}.parquet --embedding z "
+            f"--label {label}{kept} --split split --out {self.features}.safetensors"
         )
+
+
+# The label columns of data sets that are not bundled, the primary one first.
+COLUMNS = {"core50": ("object", "category", "session"), "cub200": ("class",)}
 
 
 SCENARIOS = {
