@@ -10,6 +10,8 @@ import pytest
 
 from lastlayer import load_features
 from lastlayer.cli import main
+from lastlayer.cli.out import make_room
+from lastlayer.errors import OptionError
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -60,6 +62,26 @@ def test_a_place_that_cannot_be_written(
     options = ["--embedding", "emb", "--label", "y", "--out", table / "below a file"]
     assert run(monkeypatch, "import", table, *options) == 1
     assert capsys.readouterr().err.startswith("error: cannot write")
+
+
+@pytest.mark.parametrize("command", ["import", "extract"])
+def test_the_place_is_looked_at_before_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    command: str,
+) -> None:
+    needed = {"import": ["--embedding", "z", "--label", "y"]}
+    needed["extract"] = ["--root", "nowhere", "--backbone", "resnet20-cifar10"]
+    assert run(monkeypatch, command, "nothing.npz", *needed[command], "--out", tmp_path) == 1
+    assert "expected a file that can be written as --out" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write all")
+def test_a_file_that_may_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "a").touch(mode=0o400)
+    with pytest.raises(OptionError, match="expected a file that can be written"):
+        make_room(tmp_path / "a")
 
 
 def test_wrong_usage_has_its_own_code(

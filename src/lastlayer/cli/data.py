@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from lastlayer.cli.app import app
+from lastlayer.cli.out import make_room
 
 
 @app.command("import")
@@ -27,6 +28,7 @@ def import_(
     """Make a features file of embeddings that you have already."""
     from lastlayer.features.importing import import_features  # noqa: PLC0415
 
+    make_room(out)
     data = import_features(file, embedding, label, domain or (), split=split, test=test, seed=seed)
     data.save(out)
     print(f"wrote {out}: {data}")
@@ -38,7 +40,12 @@ def extract(
     root: Annotated[Path, typer.Option(help="Folder with the data set's official files.")],
     backbone: Annotated[str, typer.Option(help="resnet20-cifar10 or resnet20-cifar100.")],
     out: Annotated[Path, typer.Option(help="The features file to write.")],
-    weights: Annotated[Path | None, typer.Option(help="File of the backbone's weights.")] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the backbone's weights; always needed: lastlayer list backbones says whence."
+        ),
+    ] = None,
     normalisation: Annotated[
         str, typer.Option(help="authors: as in the study; trained: as the backbone was trained.")
     ] = "authors",
@@ -50,6 +57,7 @@ def extract(
 
     from lastlayer.features.extraction import extract as compute  # noqa: PLC0415
 
+    make_room(out)
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"{dataset} on {backbone}")

@@ -1,6 +1,5 @@
 """Commands that train heads: on a stream of yours, and as the paper did."""
 
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastlayer.cli.app import app
+from lastlayer.cli.out import make_room
 from lastlayer.cli.text import columns, spread
 from lastlayer.errors import OptionError
 
@@ -42,7 +42,7 @@ def compare(
     from lastlayer import load_features, study  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.heads import ALL_HEADS  # noqa: PLC0415
 
-    _make_room(out)
+    make_room(out)
     data = load_features(features, label)
     chosen = _scenario(features, scenario, incremental, by)
     names = [name for part in heads or ALL_HEADS for name in part.split(",") if name]
@@ -72,7 +72,7 @@ def reproduce(
     from lastlayer.study.progress import bar  # noqa: PLC0415
     from lastlayer.study.reproduction import cells_to_run, iid_runs, summarise  # noqa: PLC0415
 
-    _make_room(out)
+    make_room(out)
     known = published().filter(pl.col("features").is_in(list(BUNDLED)), pl.col("subset").is_null())
     runs = iid_runs(cells_to_run(known.select(KEY).to_dicts()), range(seeds))
     data = {name: load_features(name) for name in BUNDLED}
@@ -103,14 +103,6 @@ def _scenario(features: str, scenario: str | None, incremental: str | None, by: 
         found = " and ".join(given) or "none"
         raise OptionError(f"expected one of --scenario, --incremental and --by, got {found}")
     return given[0]
-
-
-def _make_room(out: Path | None) -> None:
-    """Find out before the work whether its result can be written."""
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if out.is_dir() or not os.access(out.parent, os.W_OK):
-            raise OptionError(f"expected a file that can be written as --out, got {out}")
 
 
 def _ranked(ranking: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
