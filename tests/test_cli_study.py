@@ -134,6 +134,37 @@ def test_bundled_features_have_their_scenario(run: Call, capsys: Captured) -> No
     assert "unknown device 'gpu'" in capsys.readouterr().err
 
 
+def test_full_names_of_bundled_features_have_it_too(run: Call, capsys: Captured) -> None:
+    assert run("compare", "cifar10/resnet20-cifar100", "--device", "gpu") == 1
+    assert "unknown device 'gpu'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("label", "options", "learned"),
+    [
+        ("coarse", [], "'cifar100' learns 'fine'"),
+        ("fine", ["--scenario", "cifar100_mix"], "'cifar100_mix' learns 'coarse'"),
+        ("fine", ["--scenario", "mixed:fine/coarse"], "'mixed:fine/coarse' learns 'coarse'"),
+    ],
+)
+def test_no_other_label_is_learned_than_asked_for(
+    run: Call, capsys: Captured, label: str, options: list[str], learned: str
+) -> None:
+    assert run("compare", "cifar100", "--label", label, *options) == 1
+    assert f"{learned}, got --label {label}: name another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("label", "options"),
+    [("fine", []), ("coarse", ["--by", "fine"]), ("coarse", ["--scenario", "cifar100_mix"])],
+)
+def test_a_label_that_fits_is_taken(
+    run: Call, capsys: Captured, label: str, options: list[str]
+) -> None:
+    assert run("compare", "cifar100", "--label", label, *options, "--device", "gpu") == 1
+    assert "unknown device 'gpu'" in capsys.readouterr().err
+
+
 def test_reproduce_puts_published_numbers_beside_ours(
     run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,7 +43,7 @@ def extract(
     weights: Annotated[
         Path | None,
         typer.Option(
-            help="File of the backbone's weights; always needed: lastlayer list backbones says whence."
+            help="File of the backbone's weights, always needed: see lastlayer list backbones."
         ),
     ] = None,
     normalisation: Annotated[

@@ -44,7 +44,7 @@ def compare(
 
     make_room(out)
     data = load_features(features, label)
-    chosen = _scenario(features, scenario, incremental, by)
+    chosen = _scenario(features, label, scenario, incremental, by)
     names = [name for part in heads or ALL_HEADS for name in part.split(",") if name]
     options: dict[str, Any] = {"preset": preset, "lr": lr, "device": device, "progress": True}
     table = study.compare(data, chosen, names, range(orders), **options)
@@ -91,18 +91,38 @@ def reproduce(
     print("wide: the published deviation is 5 or more, no mean can agree (docs/reproduction.md).")
 
 
-def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:
+def _scenario(
+    features: str, label: str | None, scenario: str | None, incremental: str | None, by: str | None
+) -> str:
     """Give the one scenario that is meant; bundled features have one of their own."""
+    from lastlayer.features.catalogue import SHORT  # noqa: PLC0415
     from lastlayer.scenarios import SCENARIOS  # noqa: PLC0415
 
     classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
     given = [text for text in (scenario, classes, values) if text]
-    if not given and features in SCENARIOS:
-        return features
+    own = {full: short for short, full in SHORT.items()}.get(features, features)
+    if not given and own in SCENARIOS:
+        given = [own]
     if len(given) != 1:
         found = " and ".join(given) or "none"
         raise OptionError(f"expected one of --scenario, --incremental and --by, got {found}")
+    _check_label(given[0], label)
     return given[0]
+
+
+def _check_label(scenario: str, label: str | None) -> None:
+    """Refuse to learn another label column than the one that was asked for."""
+    from lastlayer.scenarios import SCENARIOS  # noqa: PLC0415
+    from lastlayer.study import ScenarioSpec  # noqa: PLC0415
+
+    spec = ScenarioSpec.parse(scenario)
+    columns = SCENARIOS[spec.kind].columns if spec.kind in SCENARIOS else ()
+    learned = columns[-1] if columns else spec.label
+    if label is not None and learned not in (None, label):
+        raise OptionError(
+            f"scenario '{scenario}' learns '{learned}', got --label {label}: name another scenario "
+            "with --scenario, --incremental or --by"
+        )
 
 
 def _ranked(ranking: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
