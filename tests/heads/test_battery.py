@@ -7,7 +7,7 @@ import pytest
 import torch
 from streams import EVERY_HEAD, H, accuracy, assert_same_bits, batches, blobs, snapshot, trained
 
-from lastlayer.errors import UnsupportedError
+from lastlayer.errors import LabelError, UnsupportedError
 from lastlayer.heads import ALL_HEADS, load_head, make_head
 
 every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
@@ -233,3 +233,28 @@ def test_batches_of_one_are_learned_from(name: str, preset: str) -> None:
         head.observe(*one)
     assert head(z).shape == (6, 3)
     assert not head(z).isnan().any()
+
+
+@every_head
+def test_features_may_come_from_inference_mode(name: str, preset: str) -> None:
+    """Features are often computed there; learning goes on outside, and the other way round."""
+    z, y = blobs()
+    head, plain = (make_head(name, H, preset=preset) for _ in range(2))
+    with torch.inference_mode():
+        inside = z.clone()
+        head.observe(inside[::2], y[::2])
+        head(inside)
+    plain.observe(z[::2], y[::2])
+    plain(z)
+    for one in (head, plain):
+        one.observe(z[1::2], y[1::2])
+    assert torch.equal(head(z), plain(z))
+
+
+@every_head
+def test_ids_are_not_taken_for_classes(name: str, preset: str) -> None:
+    head = trained(name, preset)
+    before = snapshot(head)
+    with pytest.raises(LabelError, match="HeadClassifier"):
+        head.observe(torch.zeros(1, H), torch.tensor([300_000_000]))
+    assert_same_bits(snapshot(head), before)

@@ -44,7 +44,7 @@ BAD_BATCHES: dict[str, tuple[Any, Any, type[LastLayerError], str]] = {
     "too wide": (Z.repeat(1, 2), Y, ShapeError, r"expected .*\(n, 4\), got \(60, 8\)"),
     "one vector": (Z[0], Y[:1], ShapeError, r"expected .*\(n, 4\), got \(4,\)"),
     "integer features": (Z.long(), Y, DataError, "expected .*floating-point.*, got torch.int64"),
-    "an array": (Z.numpy(), Y, DataError, "expected .*tensor, got float32"),
+    "an array": (Z.numpy(), Y, DataError, "expected .*tensor, got a ndarray"),
     "float labels": (Z, Y.float(), LabelError, "expected labels .*integer.*, got torch.float32"),
     "bool labels": (Z, Y > 0, LabelError, "expected labels .*integer.*, got torch.bool"),
     "a list of labels": (Z, Y.tolist(), LabelError, "expected labels .*tensor, got .*list"),

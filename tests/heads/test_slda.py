@@ -11,7 +11,6 @@ from torch import Tensor
 
 from lastlayer.errors import DataError, UnsupportedError
 from lastlayer.heads import SldaHead, make_head
-from lastlayer.heads.moments import symmetric
 
 sizes = given(
     n_classes=st.integers(2, 5),
@@ -118,7 +117,7 @@ def test_the_paper_preset_equals_the_loop_over_samples(
     inverse = torch.linalg.inv((1 - 1e-4) * sigma + 1e-4 * torch.eye(h, dtype=torch.float64))
     weight = means @ inverse
     bias = -0.5 * (means * weight).sum(dim=1)
-    assert_close(symmetric(head.running_scatter) / len(y), sigma, rtol=1e-10)
+    assert_close(head.statistics.pooled_scatter() / len(y), sigma, rtol=1e-10)
     assert_close(head(queries), queries @ weight.mT + bias, rtol=1e-8)
 
 
@@ -127,7 +126,7 @@ def test_it_is_a_linear_layer(preset: str) -> None:
     z, y, queries = draw(4, 5, 100.0, seed=0)
     head = make_head("slda", 5, n_classes=6, preset=preset)
     head.observe(z, y)
-    linear = head.as_linear()
+    linear = head.as_linear(torch.float64)
     assert isinstance(linear, torch.nn.Linear)
     got, expected = linear(queries).detach(), head(queries)
     assert torch.equal(linear(queries).argmax(dim=1), head.predict(queries))
@@ -196,3 +195,23 @@ def test_the_priors_are_the_shares_of_the_classes() -> None:
     shares = (y.bincount().double() / len(y)).log().expand(30, 2)
     assert isinstance(uniform, SldaHead)
     torch.testing.assert_close(empirical(queries) - uniform(queries), shares)
+
+
+@pytest.mark.parametrize("preset", ["exact", "paper"])
+def test_a_narrower_head_still_learns(preset: str) -> None:
+    """``head.float()`` must neither lose what comes after nor what was before."""
+    z, y = torch.randn(60, 4), torch.arange(60) % 3
+    head, wide = (make_head("slda", 4, preset=preset) for _ in range(2))
+    for part in (head, wide):
+        part.observe(z[:30], y[:30])
+    head.float()
+    for part in (head, wide):
+        part.observe(z[30:], y[30:])
+    assert_close(head(z).double(), wide(z), rtol=1e-4)
+
+
+def test_a_linear_layer_fits_an_ordinary_network() -> None:
+    z, y = torch.randn(60, 4), torch.arange(60) % 3
+    head = make_head("slda", 4)
+    head.observe(z, y)
+    assert torch.equal(head.as_linear()(z).argmax(dim=1), head.predict(z))

@@ -99,6 +99,12 @@ def test_ties_go_to_the_lowest_class() -> None:
     scores = torch.tensor([[1.0, 0.0, 2.0], [1.0, 0.0, 1.0], [0.0, 0.0, 2.0]])[None, None]
     right = fleet_module._right(scores, torch.tensor([1, 0, 0]))
     assert right[0, 0].tolist() == [False, True, True]
+    beside_lost = torch.cat([scores, torch.full_like(scores, torch.nan)], dim=1)
+    assert fleet_module._right(beside_lost, torch.tensor([1, 0, 0]))[0, 0].tolist() == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_before_it_has_seen_a_class_an_exact_head_cannot_predict() -> None:
@@ -155,6 +161,18 @@ def test_a_plan_holds_every_job_once_and_keeps_to_the_budget(
         assert len(layouts) == 1
         size = sum(len(of_stream) for of_stream in fleet.jobs)
         assert size * member_bytes(pool, RULES) <= budget
+
+
+def test_long_streams_count_in_the_budget() -> None:
+    pool = make_pool()
+    rows = torch.arange(120).repeat(100)
+    jobs = [Job(Stream((rows,), seed), Member("linear", "none", None, seed)) for seed in range(64)]
+    budget = 12 * fleet_module.EVALUATE["cpu"] + (4 << 20)
+    for fleet in plan(jobs, pool, RULES, budget):
+        generators = [torch.Generator().manual_seed(s.seed) for s in fleet.streams]
+        batches = epoch_of_batches(fleet.streams, 0, RULES, generators, pool.z.device)
+        held = sum(index.numel() * 12 for index, _ in batches)
+        assert held <= 4 << 20
 
 
 def test_a_budget_too_small_for_one_head_says_how_much_it_needs() -> None:

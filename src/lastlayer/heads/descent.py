@@ -116,7 +116,7 @@ def _descend(
     small = {name: g.mul_(mean) for name, g in gradient.items() if name != "weight"}
     norm = norms({"weight": weight, **small}, members.lr)
     lost = ~torch.isfinite(norm) & (members.diverged < 0)
-    torch.where(lost, members.steps, members.diverged, out=members.diverged)
+    torch.where(lost, members.steps + 1, members.diverged, out=members.diverged)
     clip = (CLIP / (norm + 1e-6)).clamp(max=1)
     for name, g in gradient.items():
         velocity, rate = members.velocity[name], _like(g, members.lr)

@@ -72,6 +72,8 @@ class GradientHead(Head):
         lr = LEARNING_RATES[layer] if lr is None else float(lr)
         if not (lr > 0 and math.isfinite(lr)):
             raise OptionError(f"expected a learning rate above 0, got {lr}")
+        if seed < 0:
+            raise OptionError(f"expected a seed of at least 0, got {seed}")
         options: dict[str, Any] = {"mask": mask, "lr": lr, "seed": seed}
         self._extra: dict[str, Any] = {}
         if scale is not None or learn_scale:
@@ -101,11 +103,11 @@ class GradientHead(Head):
         return layer
 
     def observe(self, z: Tensor, y: Tensor) -> None:
-        """Take one step on a batch; if it leaves the finite numbers, the head stays as it was."""
+        """Take one step on a batch; if that fails, the head stays as it was."""
         before = dict(self._buffers)
         try:
             super().observe(z, y)
-        except DivergedError:
+        except Exception:
             self._buffers.update(before)
             raise
 

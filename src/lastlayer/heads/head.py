@@ -3,6 +3,8 @@
 import math
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -21,7 +23,15 @@ from lastlayer.files import write_tensors
 from lastlayer.heads.resizable import Resizable
 
 Preset = Literal["exact", "paper"]
+MOST_CLASSES = 1_000_000  # a label beyond is an id, not a class
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@contextmanager
+def learning() -> Iterator[None]:
+    """Want no gradients, but ordinary tensors: those of inference mode could not be changed."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 class Head(Resizable, ABC):
@@ -76,7 +86,7 @@ class Head(Resizable, ABC):
         if z.shape[0] == 0:
             return
         top = int(y.max()) + 1
-        with torch.no_grad():
+        with learning():
             if top > self.n_classes:
                 self._grow(top)
             self._learn(z, y)
@@ -106,7 +116,7 @@ class Head(Resizable, ABC):
                 f"got '{getattr(other, 'name', type(other).__name__)}' "
                 f"with {getattr(other, 'settings', 'no settings')}"
             )
-        with torch.no_grad():
+        with learning():
             return self._merge(other)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -127,7 +137,7 @@ class Head(Resizable, ABC):
 
     def _refresh_if_stale(self) -> None:
         if self._stale:
-            with torch.no_grad():
+            with learning():
                 self._refresh()
             self._stale = False
 
@@ -143,9 +153,7 @@ class Head(Resizable, ABC):
 
     def _check_features(self, z: Tensor) -> Tensor:
         if not isinstance(z, Tensor) or not z.is_floating_point():
-            raise DataError(
-                f"expected features as a floating-point tensor, got {getattr(z, 'dtype', type(z))}"
-            )
+            raise DataError(f"expected features as a floating-point tensor, got {_kind(z)}")
         if z.dim() != 2 or z.shape[1] != self.in_features:
             raise ShapeError(
                 f"expected features of shape (n, {self.in_features}), got {tuple(z.shape)}"
@@ -160,13 +168,16 @@ class Head(Resizable, ABC):
 
     def _check_labels(self, y: Tensor, n: int) -> Tensor:
         if not isinstance(y, Tensor) or y.dtype not in _INTEGERS:
-            raise LabelError(
-                f"expected labels as an integer tensor, got {getattr(y, 'dtype', type(y))}"
-            )
+            raise LabelError(f"expected labels as an integer tensor, got {_kind(y)}")
         if y.shape != (n,):
             raise ShapeError(f"expected {n} labels, one for each row, got shape {tuple(y.shape)}")
         if n and int(y.min()) < 0:
             raise LabelError(f"expected labels from 0 upwards, got {int(y.min())}")
+        if n and int(y.max()) >= MOST_CLASSES:
+            raise LabelError(
+                f"expected classes numbered from 0 to below {MOST_CLASSES}, got {int(y.max())}: "
+                "number them, or use HeadClassifier, which takes any labels"
+            )
         return y.to(device=self.seen.device, dtype=torch.int64)
 
     def _unknown_class(self, y: int) -> LabelError:
@@ -181,3 +192,7 @@ class Head(Resizable, ABC):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._stale = True
+
+
+def _kind(x: object) -> str:
+    return str(x.dtype) if isinstance(x, Tensor) else f"a {type(x).__name__}"

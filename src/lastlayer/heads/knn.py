@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lastlayer.errors import OptionError, UnsupportedError
 from lastlayer.heads.budget import RANKS, Budget
-from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.head import Head, Preset, learning
 from lastlayer.heads.memory import Memory
 from lastlayer.heads.neighbours import Nearest, extend, nobody
 from lastlayer.names import look_up
@@ -78,14 +78,15 @@ class KnnHead(Head):
 
     def forget_class(self, y: int) -> None:
         """Make it as if class ``y`` had never been observed."""
-        if not 0 <= y < self.n_classes:
+        if not (isinstance(y, int) and 0 <= y < self.n_classes):
             raise self._unknown_class(y)
-        stays = self.memory.y != y
-        if self.budget is None:
-            self.memory.keep(stays.nonzero().flatten())
-        else:
-            self.budget.keep(self.memory, stays)
-        self.seen[y] = False
+        with learning():
+            stays = self.memory.y != y
+            if self.budget is None:
+                self.memory.keep(stays.nonzero().flatten())
+            else:
+                self.budget.keep(self.memory, stays)
+            self.seen[y] = False
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         self.memory.append(z, y)

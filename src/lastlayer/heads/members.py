@@ -29,7 +29,7 @@ class Members:
     velocity: dict[str, Tensor]  # of the same shapes
     lr: Tensor  # (S, K)
     steps: Tensor  # () how many steps were taken
-    diverged: Tensor  # (S, K) the step that left the finite numbers, or −1
+    diverged: Tensor  # (S, K) the step, from 1, that left the finite numbers, or −1
     seen: Tensor | None  # "exact": (S, N) 0/1, classes of which data have come; None: "paper"
 
     def __post_init__(self) -> None:
@@ -77,7 +77,7 @@ class Members:
         """Note the members whose parameters have left the finite numbers with the last step."""
         finite = norms(self.parameters, self.lr).isfinite()
         lost = ~finite & (self.diverged < 0)
-        torch.where(lost, self.steps - 1, self.diverged, out=self.diverged)
+        torch.where(lost, self.steps, self.diverged, out=self.diverged)
 
 
 def norms(parts: Mapping[str, Tensor], lr: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 _BLAS = ThreadpoolController()
+_ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
 _WORKSPACE = 8 << 20  # bytes: a batch is learned in pieces of that size
 _LOCAL = threading.local()
 _MANY = 1 << 27  # products for which a second thread pays
@@ -26,7 +27,7 @@ def _workspace(n: int, mean: Tensor) -> Tensor:
         return mean.new_empty(n, mean.shape[1])
     size = n * mean.shape[1]
     room: Tensor | None = getattr(_LOCAL, "room", None)
-    if room is None or room.numel() < size:
+    if room is None or room.numel() < size or room.dtype != mean.dtype:
         room = _LOCAL.room = torch.empty(size, dtype=mean.dtype)
     return room[:size].view(n, -1)
 
@@ -57,13 +58,13 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     The product is symmetric: BLAS's syrk computes half of it, in half the time of a matrix product.
     It runs with PyTorch's number of threads, or one where there is little to do.
     """
-    if scatter.device.type != "cpu":
+    if not (scatter.device.type == "cpu" and scatter.dtype == torch.float64):
         scatter.addmm_(rows.mT, rows, alpha=sign)
         return
     threads = torch.get_num_threads() if rows.numel() * rows.shape[1] > _MANY else 1
     # A row-major matrix is its transpose to BLAS: our lower triangle is its upper one.
     columns, upper = rows.numpy().T, scatter.numpy().T
-    with _BLAS.limit(limits=threads, user_api="blas"):
+    with _ONE_AT_A_TIME, _BLAS.limit(limits=threads, user_api="blas"):
         dsyrk(sign, columns, beta=1.0, c=upper, overwrite_c=1)
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lastlayer.errors import DataError, OptionError, UnsupportedError
 from lastlayer.heads.head import Preset
-from lastlayer.heads.moments import add_gram, symmetric
+from lastlayer.heads.moments import add_gram
 from lastlayer.heads.statistics import Scatter
 from lastlayer.heads.statistics_head import StatisticsHead
 
@@ -40,7 +40,6 @@ class SldaHead(StatisticsHead):
     """
 
     name = "slda"
-    running_scatter: Tensor  # (h, h), "paper" only: Σ_t t/(t+1) · v_t v_tᵀ
     weight: Tensor  # (n_classes, h), made anew by the first forward after a change
     bias: Tensor  # (n_classes,)
     centre: Tensor  # (h,) what features are measured from
@@ -65,12 +64,7 @@ class SldaHead(StatisticsHead):
                 "preset 'paper' fixes shrinkage, prior and scatter: use preset 'exact' to set them"
             )
         scatter: Scatter = "per_class" if per_class_scatter else "pooled"
-        if preset == "paper":
-            scatter = "none"
         super().__init__(in_features, n_classes, preset, scatter, **options)
-        if preset == "paper":
-            running = torch.zeros(in_features, in_features, dtype=torch.float64)
-            self.register_buffer("running_scatter", running)
         for name in ("weight", "bias", "centre"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
@@ -79,11 +73,15 @@ class SldaHead(StatisticsHead):
         """Statistics add up, but the paper's running covariance depends on the order."""
         return self.preset == "exact"
 
-    def as_linear(self) -> nn.Linear:
-        """Give the head as it is now as an ordinary layer, to put on the network."""
+    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+        """Give the head as it is now as an ordinary layer, to put on the network.
+
+        Args:
+            dtype: of its parameters; None: PyTorch's default, float32.
+        """
         self._check_learned()
         self._refresh_if_stale()
-        linear = nn.Linear(self.in_features, self.n_classes, dtype=self.weight.dtype)
+        linear = nn.Linear(self.in_features, self.n_classes, dtype=dtype)
         bias = self.bias - self.weight @ self.centre
         if self.preset == "exact":
             bias = bias.masked_fill(~self.seen, -torch.inf)
@@ -119,16 +117,17 @@ class SldaHead(StatisticsHead):
             v = running_deviations(z.to(s.mean), y, s.count, s.mean)
             t = s.total + torch.arange(len(y), device=v.device, dtype=v.dtype)
             v *= (t / (t + 1)).sqrt()[:, None]
-            add_gram(self.running_scatter, v)
-        super()._learn(z, y)
+            add_gram(s.scatter, v)  # "paper": Σ_t t/(t+1) · v_t v_tᵀ
+            s.add(z, y, scatter=False)
+        else:
+            super()._learn(z, y)
 
     def _refresh(self) -> None:
         s = self.statistics
         exact = self.preset == "exact"
         self.centre = s.overall_mean() if exact else torch.zeros_like(s.mean[0])
         mean = s.mean - self.centre
-        scatter = s.pooled_scatter() if exact else symmetric(self.running_scatter)
-        covariance = scatter / max(s.total, 1)
+        covariance = s.pooled_scatter() / max(s.total, 1)
         shrunk = self._shrink(covariance) if exact else _shrink_to_identity(covariance)
         factor, failed = torch.linalg.cholesky_ex(shrunk)
         if bool(failed) or _is_singular(factor, shrunk):

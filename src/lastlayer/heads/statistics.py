@@ -1,7 +1,8 @@
 """Exact class statistics of a stream: counts, means and within-class scatter, kept centred."""
 
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -41,6 +42,11 @@ class ClassStatistics(Resizable):
         self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
         self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow to another device, but stay in float64: ``head.float()`` loses nothing."""
+        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
+        return self
+
     @property
     def total(self) -> int:
         """How many samples are in the statistics."""
@@ -68,12 +74,12 @@ class ClassStatistics(Resizable):
             more = old.new_zeros(n_classes - old.shape[0], *old.shape[1:])
             setattr(self, name, torch.cat([old, more]))
 
-    def add(self, z: Tensor, y: Tensor) -> None:
-        """Take in a batch."""
+    def add(self, z: Tensor, y: Tensor, scatter: bool = True) -> None:
+        """Take in a batch; its scatter too, unless somebody else sees to that."""
         for rows, classes in pieces(z, y):
-            self._add(rows, classes)
+            self._add(rows, classes, scatter)
 
-    def _add(self, z: Tensor, y: Tensor) -> None:
+    def _add(self, z: Tensor, y: Tensor, scatter: bool) -> None:
         size = torch.bincount(y, minlength=self.count.numel())
         origin = self.mean
         if bool(((size > 0) & (self.count == 0)).any()):
@@ -82,7 +88,8 @@ class ClassStatistics(Resizable):
             origin = torch.where(self.count[:, None] > 0, origin, first)
         present, size, shift, d = moments(z, y, origin, size)
         share = size.to(origin.dtype) / (self.count[present] + size)
-        self._scatter_add(present, y, d, shift * (size * share).sqrt()[:, None], sign=1)
+        if scatter:
+            self._scatter_add(present, y, d, shift * (size * share).sqrt()[:, None], sign=1)
         self.mean[present] = origin[present] + shift * share[:, None]
         self.count[present] += size
 

@@ -2,10 +2,9 @@
 
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
-from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.head import Head, Preset, learning
 from lastlayer.heads.statistics import ClassStatistics, Scatter
 
 
@@ -31,15 +30,15 @@ class StatisticsHead(Head):
         y = self._check_labels(y, z.shape[0])
         if y.numel() and int(y.max()) >= self.n_classes:
             raise self._unknown_class(int(y.max()))
-        with torch.no_grad():
+        with learning():
             self.statistics.remove(z, y)
             self._take_counts()
 
     def forget_class(self, y: int) -> None:
         """Make it as if class ``y`` had never been observed."""
-        if not 0 <= y < self.n_classes:
+        if not (isinstance(y, int) and 0 <= y < self.n_classes):
             raise self._unknown_class(y)
-        with torch.no_grad():
+        with learning():
             self.statistics.remove_class(y)
             self._take_counts()
 
@@ -47,8 +46,8 @@ class StatisticsHead(Head):
         self.statistics.add(z, y)
 
     def _grow(self, n_classes: int) -> None:
-        super()._grow(n_classes)
         self.statistics.grow(n_classes)
+        super()._grow(n_classes)
 
     def _merge(self, other: Self) -> Self:
         merged = type(self)(**self.settings).to(self.seen.device)

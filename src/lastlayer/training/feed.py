@@ -13,6 +13,7 @@ from lastlayer.training.batches import shuffled_batches
 from lastlayer.training.pool import Pool, Rules, Score, Stream
 
 EVALUATE = 1 << 22  # logits at a time
+KEPT = 1 << 29  # bytes of statistics that orders may share
 
 Task = tuple[bytes, int]  # its rows, and the seed where that decides which of them are learned
 
@@ -40,7 +41,7 @@ def feed(
     """
     make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
     feeder = _Feeder(pool, rules, make, pool.test_columns().to(pool.z.device))
-    follow = feeder.by_merging if make().additive else feeder.in_turn
+    follow = feeder.by_merging if _can_be_kept(make(), streams) else feeder.in_turn
     scores = []
     for stream in streams:
         curve = [feeder.nothing()]
@@ -51,6 +52,12 @@ def feed(
         whole = torch.stack(curve)
         scores.append(Score(whole[:, : pool.n_classes], whole[:, pool.n_classes :]))
     return scores
+
+
+def _can_be_kept(head: Head, streams: Sequence[Stream]) -> bool:
+    """Say whether one head for each task can be kept, to be added up in every order."""
+    size = sum(buffer.numel() * buffer.element_size() for buffer in head.buffers())
+    return head.additive and size * max(len(stream.tasks) for stream in streams) <= KEPT
 
 
 @dataclass

@@ -67,7 +67,7 @@ def train_fleet(
                 on_epoch(visits)
     counts = torch.stack(curve).round().to("cpu", torch.int64)
     diverged = fleet.diverged.cpu()
-    lost = (diverged >= 0) & (torch.tensor(steps)[:, None, None] > diverged)
+    lost = (diverged >= 0) & (torch.tensor(steps)[:, None, None] >= diverged)
     if preset == "exact":
         lost[0] = True  # before it has seen a class, a head cannot predict
     counts[lost] = -1
@@ -129,7 +129,7 @@ def _right(scores: Tensor, y: Tensor) -> Tensor:
     """
     best = scores.amax(dim=2, keepdim=True)
     hits = scores == best
-    if int(hits.sum()) == best.numel():
+    if int(hits.sum(dim=2, dtype=torch.int16).max()) <= 1:
         return hits.gather(2, y.expand_as(best)).squeeze(2)
     return scores.argmax(dim=2) == y
 

@@ -29,6 +29,8 @@ def epoch_of_batches(
         for stream, generator in zip(streams, generators, strict=True)
     ]
     n_steps = max(len(of_stream) for of_stream in batches)
+    if not n_steps:
+        return []
     sizes = torch.zeros(n_steps, len(streams), dtype=torch.int64)
     rows = torch.zeros(n_steps, len(streams), rules.batch_size, dtype=torch.int64)
     for s, of_stream in enumerate(batches):
@@ -40,6 +42,8 @@ def epoch_of_batches(
     rows = rows.to(device)
     longest = sizes.amax(dim=1).tolist()
     ragged = (sizes != sizes[:, :1]).any(dim=1).tolist()
+    widest = max(longest)  # of all ragged steps: one shape, one CUDA graph
     return [
-        (rows[i, :, :n], share[i, :, :n] if ragged[i] else None) for i, n in enumerate(longest) if n
+        (rows[i, :, :widest], share[i, :, :widest]) if ragged[i] else (rows[i, :, :n], None)
+        for i, n in enumerate(longest)
     ]

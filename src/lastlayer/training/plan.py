@@ -54,7 +54,9 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
     return [
         Fleet([jobs[numbers[0]].stream for numbers in part], part)
         for group in alike.values()
-        for part in _fit(group, pool, rules, memory)
+        for part in _fit(
+            group, max(_visits(jobs[of[0]].stream) for of in group), pool, rules, memory
+        )
     ]
 
 
@@ -65,12 +67,17 @@ def _place(member: Member) -> tuple[bool, bool, int, int]:
     return form.unit_rows, form.unit_input, layer, -mask if layer % 2 else mask
 
 
+def _visits(stream: Stream) -> int:
+    """Count the samples of the stream's longest epoch."""
+    return stream.repeat * max(len(task) for task in stream.tasks)
+
+
 def _fit(
-    group: list[list[int]], pool: Pool, rules: Rules, memory: int
+    group: list[list[int]], longest: int, pool: Pool, rules: Rules, memory: int
 ) -> Iterator[list[list[int]]]:
     """Split streams apart first, and the members of a stream only where one stream is too large."""
     device = pool.z.device.type
-    stream, member = stream_bytes(group[0], pool, rules), member_bytes(pool, rules)
+    stream, member = stream_bytes(longest, pool, rules), member_bytes(pool, rules)
     room = memory - evaluation_bytes(device)
     if room < stream + member:
         raise OptionError(
@@ -92,9 +99,9 @@ def member_bytes(pool: Pool, rules: Rules) -> int:
     return 4 * pool.n_classes * (6 * pool.z.shape[1] + 4 * rules.batch_size)
 
 
-def stream_bytes(numbers: list[int], pool: Pool, rules: Rules) -> int:
-    """What a step needs for one stream: its batch of features and targets."""
-    return 4 * rules.batch_size * (2 * pool.z.shape[1] + 2 * pool.n_classes)
+def stream_bytes(visits: int, pool: Pool, rules: Rules) -> int:
+    """What one stream needs: its rows and shares of an epoch, and a batch with its targets."""
+    return 32 * visits + 4 * rules.batch_size * (2 * pool.z.shape[1] + 2 * pool.n_classes)
 
 
 def evaluation_bytes(device: str) -> int:

@@ -69,4 +69,4 @@ class Score:
 
     by_class: Tensor  # (1 + tasks · epochs, N) counts; −1: it could not predict
     by_group: Tensor  # (1 + tasks · epochs, groups)
-    diverged: int = -1  # the step that left the finite numbers
+    diverged: int = -1  # the step, from 1, that left the finite numbers

@@ -18,6 +18,10 @@ class Stepper:
     pool: Pool
     _graphs: dict[tuple[int, bool], "_Graph"] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Set memory aside for the graphs."""
+        self.memory = torch.cuda.graph_pool_handle() if self.pool.z.is_cuda else None
+
     def __call__(self, rows: Tensor, share: Tensor | None) -> None:
         """Take one step on the rows (S, n) of the pool."""
         key = (rows.shape[1], share is not None)
@@ -35,7 +39,8 @@ class _Graph:
     def __init__(self, stepper: Stepper, rows: Tensor, share: Tensor | None) -> None:
         self.rows, self.share = rows, share
         self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
+        # What a step leaves behind is in the fleet, so that all graphs may use the same memory.
+        with torch.cuda.graph(self.graph, pool=stepper.memory):
             step(stepper.fleet, stepper.pool.z[rows], stepper.pool.y[rows], share)
 
     def replay(self, rows: Tensor, share: Tensor | None) -> None:
