@@ -113,7 +113,7 @@ def test_the_bound_is_the_best_head_on_everything() -> None:
         ),
         (
             [("linear", 0.693), ("slda", 0.60)],
-            "Use linear: it ends at 69.3 %, 0.0 points above weight_norm trained on everything at "
+            "Use linear: it ends at 69.3 %, as good as weight_norm trained on everything at "
             "once (69.3 %).",
         ),
         ([("linear", None)], "No head has learned anything: use a smaller learning rate."),

@@ -52,13 +52,20 @@ def advise(ranking: pl.DataFrame, bound: Bound) -> str:
     gap = 100 * (bound.accuracy - best["accuracy"])
     sentence = (
         f"Use {best['head']}: it ends at {_percent(best['accuracy'])}, "
-        f"{abs(gap):.1f} points {'below' if gap > 0 else 'above'} {bound.head} trained on "
+        f"{_beside(gap)} {bound.head} trained on "
         f"everything at once ({_percent(bound.accuracy)})"
     )
     linear = ranking.filter(pl.col("head") == "linear")
     if linear.is_empty() or best["head"] == "linear":
         return f"{sentence}."
     return f"{sentence}; an ordinary linear layer {_fate(linear.row(0, named=True), best)}."
+
+
+def _beside(gap: float) -> str:
+    points = f"{abs(gap):.1f}"
+    if points == "0.0":
+        return "as good as"
+    return f"{points} points {'below' if gap > 0 else 'above'}"
 
 
 def _fate(linear: dict[str, float | None], best: dict[str, float | None]) -> str:
