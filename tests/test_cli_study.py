@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 import torch
 
+import lastlayer
 from lastlayer.cli import main
 from lastlayer.features import Features
+from lastlayer.heads import HEADS
 from lastlayer.study.run import Run
 
 Captured = pytest.CaptureFixture[str]
@@ -65,6 +67,8 @@ def test_list_has_one_line_for_each(run: Call, capsys: Captured) -> None:
     names = [line.split()[0] for line in lines]
     for name in ("heads", "slda", "core10_mix", "cifar100", "resnet20-cifar10"):
         assert name in names
+    assert run("list", "heads") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(HEADS)
     assert run("list", "scenarios") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + 8
 
@@ -90,7 +94,7 @@ def test_compare(run: Call, capsys: Captured, features: Path) -> None:
 
 def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, features: Path) -> None:
     assert run("compare", features, "--by", "day", "--heads", "mean", "--orders", 1) == 0
-    assert "mixed:day" in capsys.readouterr().out
+    assert "mixed:day, 1 order of its tasks" in capsys.readouterr().out
     options = ["--scenario", "iid", "--label", "day", "--heads", "mean", "--orders", 1]
     assert run("compare", features, *options) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("Use mean: ")
@@ -102,6 +106,8 @@ def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, feat
         ([], "expected one of --scenario, --incremental and --by, got none"),
         (["--by", "day", "--incremental", 2], "got incremental:2 and mixed:day"),
         (["--incremental", 3], "divides the 4 classes"),
+        (["--incremental", 3], "--incremental 2,1,1"),
+        (["--scenario", "incremental"], "write incremental:5"),
         (["--by", "dya"], "did you mean 'day'"),
         (["--scenario", "lifelnog:day"], "did you mean 'lifelong'"),
         (["--incremental", 2, "--heads", "sldaa"], "did you mean 'slda'"),
@@ -122,6 +128,16 @@ def test_what_is_wrong_is_said_in_one_line(
     assert printed.err.startswith("error: ")
     assert message in printed.err
     assert len(printed.err.splitlines()) == 1
+
+
+def test_version(run: Call, capsys: Captured) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out == f"lastlayer {lastlayer.__version__}\n"
+
+
+def test_compare_says_what_to_do_with_a_table(run: Call, capsys: Captured) -> None:
+    assert run("compare", "mine.npz", "--incremental", 5) == 1
+    assert "make one with: lastlayer import mine.npz --embedding" in capsys.readouterr().err
 
 
 def test_compare_names_features_that_are_not_there(run: Call, capsys: Captured) -> None:

@@ -50,8 +50,8 @@ def test_the_forms(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("incremental", "needs 'tasks'"),
-        ("mixed", "needs 'by'"),
+        ("incremental", "needs 'tasks': write incremental:5"),
+        ("mixed", "needs 'by': write mixed:COLUMN"),
         ("incremental:many", "expected a number of tasks"),
         ("iid:5", "takes no 'by'"),
         ("cifar10:5", "takes no 'by'"),

@@ -3,10 +3,12 @@
 import os
 import sys
 import warnings
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from lastlayer import __version__
 from lastlayer.errors import LastLayerError
 
 app = typer.Typer(
@@ -17,8 +19,21 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"lastlayer {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def _lastlayer() -> None:
+def _lastlayer(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Say the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Keep every command a subcommand, however many there are."""
 
 

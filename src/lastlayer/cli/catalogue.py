@@ -11,6 +11,19 @@ from lastlayer.names import look_up
 
 Row = tuple[str, ...]
 
+# The logit of class i, and when to use the head.
+ADVICE = {
+    "linear": ("z·A_i + b_i", "data that come shuffled; forgets most when they do not"),
+    "linear_no_bias": ("z·A_i", "as linear, where no class should win by its bias"),
+    "weight_norm": ("z·A_i/‖A_i‖", "where no class should win by the length of its row"),
+    "original_weight_norm": ("γ_i · z·A_i/‖A_i‖", "as weight_norm, with a learned length"),
+    "cosine": ("s · cos(z, A_i)", "where only angles count; with +single for new classes"),
+    "knn": ("log of its share of the vote", "classes of any shape; keeps all features"),
+    "mean": ("−‖z − μ_i‖", "the simplest and smallest that never forgets"),
+    "median": ("−‖z − med_i‖", "as mean, with outliers; keeps all features"),
+    "slda": ("z·Λμ_i − ½ μ_iᵀΛμ_i", "the first choice, whatever the drift"),
+}
+
 
 @app.command("list")
 def list_(
@@ -28,11 +41,9 @@ def _heads() -> Iterator[Row]:
     from lastlayer.heads import HEADS  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.layers import LAYERS, MASKS  # noqa: PLC0415
 
-    masks = "".join(f" +{mask}" for mask in MASKS if mask != "none")
-    for name, head in HEADS.items():
-        by_gradient = name in LAYERS
-        text = (LAYERS[name] if by_gradient else head).__doc__ or ""
-        yield name, masks.strip() if by_gradient else "", text.splitlines()[0]
+    masks = " ".join(f"+{mask}" for mask in MASKS if mask != "none")
+    for name in HEADS:
+        yield name, masks if name in LAYERS else "", *ADVICE[name]
 
 
 def _scenarios() -> Iterator[Row]:

@@ -9,7 +9,7 @@ import typer
 
 from lastlayer.cli.app import app
 from lastlayer.cli.out import make_room
-from lastlayer.cli.text import columns, spread
+from lastlayer.cli.text import columns, count, spread
 from lastlayer.errors import OptionError
 
 if TYPE_CHECKING:
@@ -22,17 +22,23 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 def compare(
     features: Annotated[str, typer.Argument(help="cifar10, cifar100, or a features file.")],
     scenario: Annotated[
-        str | None, typer.Option(help="A name (lastlayer list scenarios), or kind:argument.")
+        str | None,
+        typer.Option(
+            help="A name (lastlayer list scenarios), or incremental:5, lifelong:COLUMN, "
+            "mixed:COLUMN, iid."
+        ),
     ] = None,
     incremental: Annotated[
-        str | None, typer.Option(help="New classes in each of so many tasks.")
+        str | None, typer.Option(help="New classes in each task: 5 tasks, or 4,3,3 classes.")
     ] = None,
     by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
     heads: Annotated[
         list[str] | None, typer.Option(help="These heads only: a,b; may be repeated.")
     ] = None,
     orders: Annotated[int, typer.Option(min=1, help="How many orders of the tasks.")] = 8,
-    preset: Annotated[str, typer.Option(help="exact, or paper: with its quirks.")] = "exact",
+    preset: Annotated[
+        str, typer.Option(help="exact, or paper: as published, see docs/decisions.")
+    ] = "exact",
     label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, if not each head's own.")] = None,
     device: Device = "auto",
@@ -51,7 +57,8 @@ def compare(
     if out is not None:
         table.write_csv(out)
     ranking, bound = study.rank(table), study.upper_bound(data, chosen, **options)
-    print(f"{data}\n{chosen}, {orders} orders of its tasks, preset {preset}: final accuracy in %\n")
+    tried = count(orders, "order")
+    print(f"{data}\n{chosen}, {tried} of its tasks, preset {preset}: final accuracy in %\n")
     print(columns(_ranked(ranking), indent="  "))
     print(f"\nUpper bound: {100 * bound.accuracy:.1f} %, {bound.head} on everything at once.")
     print(study.advise(ranking, bound))
@@ -84,7 +91,8 @@ def reproduce(
     if out is not None:
         table.write_csv(out)
     for (features, label), part in table.group_by("features", "label", maintain_order=True):
-        print(f"\n{features}, label {label}: i.i.d., preset paper, {seeds} seeds, accuracy in %")
+        tried = count(seeds, "seed")
+        print(f"\n{features}, label {label}: i.i.d., preset paper, {tried}, accuracy in %")
         print(columns(_side_by_side(part), indent="  "))
     agreeing, judged = tally(table)
     print(f"\n{agreeing} of {judged} published numbers agree with ours.")
@@ -129,7 +137,7 @@ def _ranked(ranking: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
     yield "", "head", "accuracy", ""
     for place, row in enumerate(ranking.iter_rows(named=True), start=1):
         percent = (100 * row[name] if row[name] is not None else None for name in _NUMBERS)
-        lost = f"diverged in {row['diverged']} orders" if row["diverged"] else ""
+        lost = f"diverged in {count(row['diverged'], 'order')}" if row["diverged"] else ""
         yield f"{place}.", row["head"], spread(*percent), lost
 
 

@@ -26,3 +26,12 @@ def spread(mean: float | None, deviation: float | None) -> str:
     '66.90 ± 0.02'
     """
     return "" if mean is None or deviation is None else f"{mean:5.2f} ± {deviation:.2f}"
+
+
+def count(n: int, noun: str) -> str:
+    """Write a number of things.
+
+    >>> count(1, "order"), count(8, "order")
+    ('1 order', '8 orders')
+    """
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from lastlayer.errors import UnknownNameError
+from lastlayer.errors import FileFormatError, UnknownNameError
 from lastlayer.features.data import Features
 from lastlayer.names import look_up
 
@@ -41,7 +41,7 @@ or give the path of a file that 'lastlayer import' or 'lastlayer extract' made
 def _path(name: str | os.PathLike[str]) -> Path:
     known = {short: BUNDLED[full] for short, full in SHORT.items()} | BUNDLED
     if name not in known and (isinstance(name, os.PathLike) or _is_file_name(name)):
-        return Path(name)
+        return _not_a_table(Path(name))
     try:
         return Path(__file__).parent / "bundled" / look_up(str(name), known, "feature set")
     except UnknownNameError as error:
@@ -51,5 +51,14 @@ def _path(name: str | os.PathLike[str]) -> Path:
         ) from None
 
 
+def _not_a_table(path: Path) -> Path:
+    if path.suffix.lower() in (".npz", ".parquet"):
+        raise FileFormatError(
+            f"expected a features file (.safetensors), got {path}; make one with: lastlayer import "
+            f"{path} --embedding COLUMN --label COLUMN --out {path.with_suffix('.safetensors')}"
+        )
+    return path
+
+
 def _is_file_name(name: str) -> bool:
-    return name.endswith(".safetensors") or Path(name).is_file()
+    return name.endswith((".safetensors", ".npz", ".parquet")) or Path(name).is_file()

@@ -84,7 +84,7 @@ def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
         if tasks < 1 or n_classes % tasks:
             raise OptionError(
                 f"expected a number of tasks that divides the {n_classes} classes, got {tasks}; "
-                "or give the number of classes of each task"
+                f"or give the number of classes of each task{_example(tasks, n_classes)}"
             )
         return [n_classes // tasks] * tasks
     if min(tasks, default=0) < 1 or sum(tasks) != n_classes:
@@ -92,6 +92,15 @@ def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
             f"expected numbers of classes from 1 that add up to {n_classes}, got {list(tasks)}"
         )
     return list(tasks)
+
+
+def _example(tasks: int, n_classes: int) -> str:
+    """Share the classes out as evenly as can be, if there are enough, both ways to write it."""
+    if not 1 <= tasks <= n_classes:
+        return ""
+    few, more = divmod(n_classes, tasks)
+    sizes = [few + 1] * more + [few] * (tasks - more)
+    return f": tasks={sizes}, --incremental {','.join(map(str, sizes))}"
 
 
 def _other_column(data: Data, by: str, label: str | None) -> str:

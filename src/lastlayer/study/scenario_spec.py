@@ -68,7 +68,10 @@ class ScenarioSpec:
         for name in ("tasks", "by"):
             given, needed = getattr(self, name), ARGUMENT.get(self.kind) == name
             if needed and not given:
-                raise OptionError(f"scenario '{self.kind}' needs '{name}'")
+                example = "5" if name == "tasks" else "COLUMN"
+                raise OptionError(
+                    f"scenario '{self.kind}' needs '{name}': write {self.kind}:{example}"
+                )
             if given is not None and not needed:
                 raise OptionError(f"scenario '{self.kind}' takes no '{name}', got {given!r}")
         if self.label is not None and self.kind in SCENARIOS:
