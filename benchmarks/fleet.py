@@ -1,7 +1,7 @@
 """The fleet beside what a user would write instead: ratios, in one run, on the same data and work.
 
-python benchmarks/fleet.py                 # two cores, two sizes
-python benchmarks/fleet.py --avalanche     # also Avalanche's Naive and StreamingLDA, if installed
+python benchmarks/fleet.py              # two sizes, on two threads
+python benchmarks/fleet.py --growth     # the fleet alone: how its time grows
 """
 
 import argparse

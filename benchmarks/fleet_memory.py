@@ -17,11 +17,12 @@ from lastlayer.training.pool import Pool, Rules, Stream
 
 RULES = Rules(epochs=1)
 CASES = [  # device, n, h, n_classes, orders, budget in MiB
+    ("cpu", 50_000, 64, 10, 24, 64),
     ("cpu", 4000, 64, 10, 32, 64),
     ("cpu", 4000, 64, 10, 32, 256),
     ("cpu", 2000, 512, 50, 8, 64),
     ("cpu", 2000, 512, 50, 8, 256),
-    ("cuda", 4000, 64, 10, 256, 1024),
+    ("cuda", 50_000, 64, 10, 256, 2048),
     ("cuda", 4000, 512, 50, 64, 1024),
     ("cuda", 4000, 512, 50, 64, 4096),
 ]
