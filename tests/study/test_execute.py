@@ -180,3 +180,17 @@ def test_devices() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(OptionError, match="finds no GPU"):
             next(execute([run("mean")], DATA, device="cuda"))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_make_no_difference(threads: int) -> None:
+    runs = [run(head, order=order) for head in ("cosine+group", "slda", "knn") for order in (0, 1)]
+    expected = make(runs)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        found = make(runs)
+    finally:
+        torch.set_num_threads(before)
+    for one in runs:
+        np.testing.assert_allclose(found[one].by_class, expected[one].by_class, atol=1 / 50)

@@ -2,22 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 import torch
 
 from lastlayer.errors import LastLayerError, OptionError
 from lastlayer.features import Features
+from lastlayer.heads.threads import thread_count
 from lastlayer.names import look_up
 from lastlayer.study.group import Group, gather
 from lastlayer.study.meter import Meter, Tell
 from lastlayer.study.result import Failure, Result
 from lastlayer.study.run import Run
-from lastlayer.training.feed import feed
-from lastlayer.training.fleet import Member, train_fleet
-from lastlayer.training.plan import Job, default_memory, plan
-from lastlayer.training.pool import Rules, Score
+from lastlayer.study.units import RULES, Unit, units_of
+from lastlayer.study.workers import as_done
+from lastlayer.training.plan import default_memory
 
-RULES = Rules()
 Outcome = Result | Failure
 
 
@@ -72,60 +72,24 @@ def _make_group(
     memory: int | None,
     meter: Meter,
 ) -> Iterator[Outcome]:
-    """Make runs that share their data: all gradient heads at once, then head by head."""
+    """Make runs that share their data."""
     try:
         group = gather(runs, look_up(runs[0].features, data, "features"), device)
     except LastLayerError as error:
         yield from (Failure(run, str(error)) for run in runs)
     else:
-        parts: dict[str, list[int]] = defaultdict(list)
-        for number, run in enumerate(runs):
-            parts["gradient" if run.by_gradient else run.head].append(number)
-        for numbers in parts.values():
-            make = _train if runs[numbers[0]].by_gradient else _feed
-            yield from _outcomes(group, numbers, make(group, numbers, meter, memory))
+        threads = thread_count(device)
+        budget = (default_memory(device) if memory is None else memory) // threads
+        units = list(units_of(group, meter, budget, threads))
+        for outcomes in as_done(partial(_make, group), units, min(threads, len(units))):
+            yield from outcomes
     meter.settle(runs)
 
 
-def _outcomes(
-    group: Group, numbers: list[int], scores: Iterator[tuple[int, Score]]
-) -> Iterator[Outcome]:
-    """Give the results as they come; an error fails those that are still to come."""
-    left = dict.fromkeys(numbers)
+def _make(group: Group, unit: Unit) -> list[Outcome]:
+    """Make a unit of runs, and turn its scores, or its error, into their outcomes."""
     try:
-        for number, score in scores:
-            left.pop(number)
-            yield group.result(number, score)
+        scores = unit.make()
     except LastLayerError as error:
-        yield from (Failure(group.runs[number], str(error)) for number in left)
-
-
-def _train(
-    group: Group, numbers: list[int], meter: Meter, memory: int | None
-) -> Iterator[tuple[int, Score]]:
-    """Train the gradient heads in as few fleets as the memory allows."""
-    runs = [group.runs[number] for number in numbers]
-    members = [Member(run.head, run.mask, run.lr, run.seed) for run in runs]
-    streams = [group.streams[number] for number in numbers]
-    jobs = [Job(stream, member) for stream, member in zip(streams, members, strict=True)]
-    budget = default_memory(group.pool.z.device) if memory is None else memory
-    for fleet in plan(jobs, group.pool, RULES, budget):
-        crew = [[members[job] for job in of_stream] for of_stream in fleet.jobs]
-        scores = train_fleet(
-            group.pool, fleet.streams, crew, runs[0].preset, RULES, meter.times(len(crew[0]))
-        )
-        for of_stream, jobs_of_stream in zip(scores, fleet.jobs, strict=True):
-            for score, job in zip(of_stream, jobs_of_stream, strict=True):
-                yield numbers[job], score
-
-
-def _feed(
-    group: Group, numbers: list[int], meter: Meter, memory: int | None
-) -> Iterator[tuple[int, Score]]:
-    """Feed the streams to heads of one name that learn in one pass, one at a time."""
-    run = group.runs[numbers[0]]
-    streams = [group.streams[number] for number in numbers]
-    scores = feed(
-        group.pool, streams, run.head, run.preset, RULES, on_task=meter.times(RULES.epochs)
-    )
-    yield from zip(numbers, scores, strict=True)
+        return [Failure(group.runs[number], str(error)) for number in unit.numbers]
+    return [group.result(*pair) for pair in zip(unit.numbers, scores, strict=True)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 
 from lastlayer.study.group import repeats
 from lastlayer.study.run import Run
@@ -30,10 +31,16 @@ class Meter:
     def __post_init__(self) -> None:
         """Add up all the work."""
         self.total = self._work(self.runs)
+        self._lock = Lock()
 
     def times(self, n: int) -> Callable[[int], None]:
         """Give what counts n heads for every sample it is told of."""
-        return lambda samples: self._set(min(self.done + n * samples, self.total))
+
+        def add(samples: int) -> None:
+            with self._lock:  # heads are trained in several threads
+                self._set(min(self.done + n * samples, self.total))
+
+        return add
 
     def settle(self, runs: Iterable[Run]) -> None:
         """Count runs as over, whatever they came to."""

@@ -1,0 +1,81 @@
+"""Units of work: runs of a group that are made at once, each unit independent of the others."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+from lastlayer.errors import LastLayerError
+from lastlayer.study.group import Group
+from lastlayer.study.meter import Meter
+from lastlayer.training.feed import feed
+from lastlayer.training.fleet import Member, train_fleet
+from lastlayer.training.plan import Fleet, Job, plan
+from lastlayer.training.pool import Rules, Score
+
+RULES = Rules()
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The numbers of runs in their group, and what gives their scores in the same order."""
+
+    numbers: list[int]
+    make: Callable[[], Iterable[Score]]
+
+
+def units_of(group: Group, meter: Meter, memory: int, threads: int) -> Iterator[Unit]:
+    """Divide a group's runs: gradient heads into fleets, others by head, streams among threads.
+
+    Args:
+        group: the runs.
+        meter: told of what is done.
+        memory: bytes that each unit may take besides the data.
+        threads: how many units will be made at a time.
+    """
+    place = {id(stream): i for i, stream in enumerate({id(s): s for s in group.streams}.values())}
+    parts: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for number, (run, stream) in enumerate(zip(group.runs, group.streams, strict=True)):
+        parts["" if run.by_gradient else run.head, place[id(stream)] % threads].append(number)
+    for (head, _), numbers in parts.items():
+        if head:
+            yield Unit(numbers, partial(_feed, group, numbers, meter))
+        else:
+            yield from _fleets(group, numbers, meter, memory)
+
+
+def _feed(group: Group, numbers: list[int], meter: Meter) -> list[Score]:
+    """Feed streams to heads of one name that learn in one pass."""
+    run, streams = group.runs[numbers[0]], [group.streams[number] for number in numbers]
+    tell = meter.times(RULES.epochs)
+    return feed(group.pool, streams, run.head, run.preset, RULES, on_task=tell)
+
+
+def _fleets(group: Group, numbers: list[int], meter: Meter, memory: int) -> Iterator[Unit]:
+    """Put gradient heads into as few fleets as the memory allows."""
+    runs = [group.runs[number] for number in numbers]
+    jobs = [
+        Job(group.streams[number], Member(run.head, run.mask, run.lr, run.seed))
+        for number, run in zip(numbers, runs, strict=True)
+    ]
+    try:
+        fleets = plan(jobs, group.pool, RULES, memory)
+    except LastLayerError as error:
+        yield Unit(numbers, partial(_refuse, error))
+        return
+    for fleet in fleets:
+        members = [[jobs[job].member for job in of_stream] for of_stream in fleet.jobs]
+        in_fleet = [numbers[job] for of_stream in fleet.jobs for job in of_stream]
+        yield Unit(in_fleet, partial(_train, group, fleet, members, meter))
+
+
+def _train(
+    group: Group, fleet: Fleet, members: list[list[Member]], meter: Meter
+) -> Iterable[Score]:
+    tell, preset = meter.times(len(members[0])), group.runs[0].preset
+    return chain(*train_fleet(group.pool, fleet.streams, members, preset, RULES, tell))
+
+
+def _refuse(error: LastLayerError) -> Iterable[Score]:
+    raise error
