@@ -1,7 +1,8 @@
 """Work in several threads of one core each, so that no step of one waits for another."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -33,10 +34,17 @@ def map_in_threads(work: Callable[[T], R], pieces: Iterable[T], threads: int) ->
     """
     if threads == 1:
         return [work(piece) for piece in pieces]
+    with one_core_each(threads) as pool:
+        return list(pool.map(work, pieces))
+
+
+@contextmanager
+def one_core_each(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Give a pool of threads of one core each; what has not begun when it is left never does."""
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        with pool:
-            return list(pool.map(work, pieces))
+        yield pool
     finally:  # the setting holds in its own thread, but is also what a new thread starts with
+        pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)

@@ -1,10 +1,10 @@
 """Work in several threads of one core each; what is done comes out as soon as it is."""
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from typing import TypeVar
 
-import torch
+from lastlayer.heads.threads import one_core_each
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,11 +22,6 @@ def as_done(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> Iterat
     if threads == 1:
         yield from map(work, pieces)
         return
-    before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    try:
+    with one_core_each(threads) as pool:
         for future in as_completed([pool.submit(work, piece) for piece in pieces]):
             yield future.result()
-    finally:  # the setting holds in its own thread, but is also what a new thread starts with
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)
