@@ -171,11 +171,12 @@ class Head(Resizable, ABC):
             raise LabelError(f"expected labels as an integer tensor, got {_kind(y)}")
         if y.shape != (n,):
             raise ShapeError(f"expected {n} labels, one for each row, got shape {tuple(y.shape)}")
-        if n and int(y.min()) < 0:
-            raise LabelError(f"expected labels from 0 upwards, got {int(y.min())}")
-        if n and int(y.max()) >= MOST_CLASSES:
+        least, most = map(int, y.aminmax()) if n else (0, 0)
+        if least < 0:
+            raise LabelError(f"expected labels from 0 upwards, got {least}")
+        if most >= MOST_CLASSES:
             raise LabelError(
-                f"expected classes numbered from 0 to below {MOST_CLASSES}, got {int(y.max())}: "
+                f"expected classes numbered from 0 to below {MOST_CLASSES}, got {most}: "
                 "number them, or use HeadClassifier, which takes any labels"
             )
         return y.to(device=self.seen.device, dtype=torch.int64)

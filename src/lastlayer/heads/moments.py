@@ -12,7 +12,7 @@ _BLAS = ThreadpoolController()
 _ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
 _WORKSPACE = 8 << 20  # bytes: a batch is learned in pieces of that size
 _LOCAL = threading.local()
-_MANY = 1 << 27  # products for which a second thread pays
+_FEW, _MANY = 1 << 17, 1 << 27  # products from which syrk pays, and from which two threads do
 
 
 def pieces(z: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -58,7 +58,8 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     The product is symmetric: BLAS's syrk computes half of it, in half the time of a matrix product.
     It runs with PyTorch's number of threads, or one where there is little to do.
     """
-    if not (scatter.device.type == "cpu" and scatter.dtype == torch.float64):
+    few = rows.numel() * rows.shape[1] < _FEW
+    if few or not (scatter.device.type == "cpu" and scatter.dtype == torch.float64):
         scatter.addmm_(rows.mT, rows, alpha=sign)
         return
     threads = torch.get_num_threads() if rows.numel() * rows.shape[1] > _MANY else 1
