@@ -35,7 +35,7 @@ class Reference(nn.Module):
     def __init__(self, layer: str, mask: str) -> None:
         super().__init__()
         self.logits, self.mask = LOGITS[layer], mask
-        start = initial_parameters(layer, 10, 64, "paper", SEED)
+        start = initial_parameters(layer, 10, 64, "paper", SEED, mask)
         self.parts = nn.ParameterDict({name: nn.Parameter(value) for name, value in start.items()})
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:

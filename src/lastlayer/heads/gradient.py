@@ -28,7 +28,7 @@ class GradientHead(Head):
 
     "exact": classes never seen take no part, linear rows start at zero, and under a mask everything
     about a class absent from the batch stays as it is, its velocity too. "paper": all declared
-    classes take part from the start, rows start kaiming normal, and momentum moves masked rows.
+    classes take part from the start, rows start at random, and momentum moves masked rows.
 
     Args:
         layer: a name in ``lastlayer.layers.LAYERS``.
@@ -152,7 +152,12 @@ class GradientHead(Head):
         known = self.n_classes
         super()._grow(n_classes)
         first = initial_parameters(
-            self.name, n_classes, self.in_features, self.preset, self.options["seed"]
+            self.name,
+            n_classes,
+            self.in_features,
+            self.preset,
+            self.options["seed"],
+            self.options["mask"],
         )
         for name, rows in first.items():
             old, more = getattr(self, name), rows[known:].to(self.weight)

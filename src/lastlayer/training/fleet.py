@@ -82,7 +82,7 @@ def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> M
     parameters = {"weight": torch.zeros(*shape, *size)}
     for s, of_stream in enumerate(members):
         for k, member in enumerate(of_stream):
-            start = initial_parameters(member.layer, *size, preset, member.seed)
+            start = initial_parameters(member.layer, *size, preset, member.seed, member.mask)
             for name, value in start.items():
                 whole = parameters.setdefault(name, torch.zeros(*shape, *value.shape))
                 whole[s, k] = value
