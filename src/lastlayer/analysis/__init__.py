@@ -1,0 +1,45 @@
+"""What the paper's figures show of a head, why it forgets, and continual measures: pure NumPy."""
+
+from lastlayer.analysis.angles import angles_between, data_angles
+from lastlayer.analysis.causes import CAUSES, causes_of_loss, first_seen
+from lastlayer.analysis.forgetting import accuracy_since_learned, forgotten
+from lastlayer.analysis.interference import interference_risk, largest_risk, riskiest_pairs
+from lastlayer.analysis.measures import (
+    average_accuracy,
+    average_forgetting,
+    average_incremental_accuracy,
+    backward_transfer,
+    final_accuracy,
+    forward_transfer,
+)
+from lastlayer.analysis.norms import bias_change, class_norms, norm_change
+from lastlayer.analysis.shapley import shapley_shares, shapley_values
+from lastlayer.analysis.timeline import after_each_task, before_training
+from lastlayer.analysis.weight_change import weight_change
+
+__all__ = [
+    "class_norms",
+    "norm_change",
+    "bias_change",
+    "weight_change",
+    "angles_between",
+    "data_angles",
+    "interference_risk",
+    "largest_risk",
+    "riskiest_pairs",
+    "CAUSES",
+    "first_seen",
+    "causes_of_loss",
+    "shapley_values",
+    "shapley_shares",
+    "after_each_task",
+    "before_training",
+    "accuracy_since_learned",
+    "forgotten",
+    "final_accuracy",
+    "average_accuracy",
+    "average_incremental_accuracy",
+    "average_forgetting",
+    "backward_transfer",
+    "forward_transfer",
+]

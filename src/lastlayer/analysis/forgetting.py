@@ -1,0 +1,47 @@
+"""How a task is forgotten: its accuracy from the end of its own training on (appendix)."""
+
+from collections.abc import Sequence
+
+from lastlayer.analysis.arrays import Floats
+from lastlayer.analysis.timeline import epochs_per_task
+from lastlayer.errors import OptionError
+
+
+def accuracy_since_learned(by_task: Floats, order: Sequence[int], nth: int = 0) -> Floats:
+    """Give the accuracy on the nth task after its last epoch and after each epoch that follows.
+
+    With ``nth=0`` this is the appendix's figure of the first task in a lifelong scenario.
+
+    Args:
+        by_task: (…, 1 + T·E, T) accuracies before training, then after each of E epochs of each
+            task in turn; columns are tasks by their number.
+        order: The number of each task, in the order of training.
+        nth: Which task, in the order of training, from 0.
+
+    Returns:
+        (…, 1 + (T − 1 − nth)·E)
+
+    >>> import numpy as np
+    >>> by_task = np.array([[0.1, 0.0], [0.2, 0.6], [0.3, 0.9], [0.4, 0.7], [0.8, 0.5]])
+    >>> accuracy_since_learned(by_task, order=(1, 0)).tolist()
+    [0.9, 0.7, 0.5]
+    """
+    epochs = epochs_per_task(by_task, order)
+    if not 0 <= nth < len(order):
+        raise OptionError(f"expected a task from 0 to {len(order) - 1}, got {nth}")
+    return by_task[..., (nth + 1) * epochs :, order[nth]]
+
+
+def forgotten(by_task: Floats, order: Sequence[int], nth: int = 0) -> Floats:
+    """Give how much of the nth task's accuracy is lost since it was learned.
+
+    The accuracy after its last epoch minus that after each epoch since; below 0 where later
+    tasks helped. Arguments and shape are those of ``accuracy_since_learned``.
+
+    >>> import numpy as np
+    >>> by_task = np.array([[0.1, 0.0], [0.25, 0.75], [1.0, 0.5]])
+    >>> forgotten(by_task, order=(1, 0)).tolist()
+    [0.0, 0.25]
+    """
+    accuracy = accuracy_since_learned(by_task, order, nth)
+    return accuracy[..., :1] - accuracy

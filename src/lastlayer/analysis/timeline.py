@@ -1,0 +1,59 @@
+"""From accuracies after each epoch to accuracies after each task, tasks in the order they came."""
+
+from collections.abc import Sequence
+
+from lastlayer.analysis.arrays import Floats
+from lastlayer.errors import ShapeError
+
+
+def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
+    """Give R (…, T, T): R[i, j] is the accuracy on the j-th task after training the i-th.
+
+    Args:
+        by_task: (…, 1 + T·E, T) accuracies before training, then after each of E epochs of each
+            task in turn; columns are tasks by their number.
+        order: The number of each task, in the order of training.
+
+    >>> import numpy as np
+    >>> by_task = np.array([[0.1, 0.0], [0.2, 0.6], [0.3, 0.9], [0.4, 0.7], [0.8, 0.5]])
+    >>> after_each_task(by_task, order=(1, 0)).tolist()
+    [[0.9, 0.3], [0.5, 0.8]]
+    """
+    epochs = epochs_per_task(by_task, order)
+    return by_task[..., epochs::epochs, list(order)]
+
+
+def before_training(by_task: Floats, order: Sequence[int]) -> Floats:
+    """Give the accuracy on each task before any training: (…, T), in the order of training.
+
+    >>> import numpy as np
+    >>> by_task = np.array([[0.1, 0.0], [0.3, 0.9], [0.8, 0.5]])
+    >>> before_training(by_task, order=(1, 0)).tolist()
+    [0.0, 0.1]
+    """
+    epochs_per_task(by_task, order)
+    return by_task[..., 0, list(order)]
+
+
+def epochs_per_task(by_task: Floats, order: Sequence[int]) -> int:
+    """Give E of (…, 1 + T·E, T), or say what does not fit.
+
+    >>> import numpy as np
+    >>> epochs_per_task(np.zeros((11, 5)), order=range(5))
+    2
+    """
+    n_tasks = len(order)
+    if sorted(order) != list(range(n_tasks)):
+        raise ShapeError(f"expected each task once in the order, got {tuple(order)}")
+    if by_task.ndim < 2 or by_task.shape[-1] != n_tasks or not n_tasks:
+        raise ShapeError(
+            f"expected accuracies on each of {n_tasks} tasks, got the shape {by_task.shape}; where "
+            "test data belong to no task there are none"
+        )
+    epochs, rest = divmod(int(by_task.shape[-2]) - 1, n_tasks)
+    if rest or epochs < 1:
+        raise ShapeError(
+            f"expected accuracies before training and after each epoch of {n_tasks} tasks, "
+            f"got {by_task.shape[-2]} rows"
+        )
+    return epochs
