@@ -9,7 +9,9 @@ from lastlayer.heads import HEADS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-SELF_CONTAINED = [page for page in PAGES if page.parent.name == "heads" or page.stem == "layers"]
+SELF_CONTAINED = [
+    page for page in PAGES if page.parent.name == "heads" or page.stem in ("layers", "analysis")
+]
 
 
 @pytest.mark.parametrize("page", SELF_CONTAINED, ids=lambda page: page.stem)

@@ -51,7 +51,7 @@ def average_forgetting(matrix: Floats) -> Floats:
     """Give the mean over j < T−1 of max_{j≤l<T−1} R[l, j] − R[T−1, j] (Chaudhry et al. 2018).
 
     The best that a task ever was since it came, less what is left of it at the end; 0 for a
-    single task. Chaudhry et al. take the best over all l < T−1, before the task came too.
+    single task. Chaudhry et al. write the maximum over all l < T−1.
 
     >>> average_forgetting(np.array([[1.0, 0.0, 0.0], [0.5, 0.75, 0.0], [0.25, 0.5, 1.0]])).item()
     0.5
