@@ -55,3 +55,15 @@ class MissingFileError(LastLayerError, FileNotFoundError):
 
 class WriteError(LastLayerError, OSError):
     """A file that cannot be written; what was there before is still there."""
+
+
+class BusyError(LastLayerError, OSError):
+    """Another process is at work on the same files."""
+
+
+class MissingPackageError(LastLayerError, ImportError):
+    """A package that only an extra brings is not installed; the message names the extra."""
+
+
+class PlanError(LastLayerError, ValueError):
+    """A plan that says what cannot be; the message names the place in it."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lastlayer.errors import (
     DataError,
@@ -118,6 +118,17 @@ class Head(Resizable, ABC):
             )
         with learning():
             return self._merge(other)
+
+    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+        """Give an ordinary layer that predicts the same class: mean, median and slda have one.
+
+        Args:
+            dtype: of its parameters; None: PyTorch's default, float32.
+        """
+        raise UnsupportedError(
+            f"a '{self.name}' head is no nn.Linear; mean, median and slda are, and heads trained "
+            "by gradient have as_layer()"
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""

@@ -3,10 +3,10 @@
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.mean import negative_distance
+from lastlayer.heads.mean import nearest_as_linear, negative_distance
 from lastlayer.heads.memory import Memory
 
 
@@ -33,6 +33,13 @@ class MedianHead(Head):
         self._known = (0, 0)  # rows in the medians, and rewrites of the memory when they were made
         empty = torch.zeros(0, in_features, dtype=torch.float64)
         self.register_buffer("median", empty, persistent=False)
+
+    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+        """Give the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
+        self._check_learned()
+        self._refresh_if_stale()
+        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
+        return nearest_as_linear(self.median, known, dtype)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         self.memory.append(z, y)

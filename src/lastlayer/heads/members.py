@@ -73,6 +73,20 @@ class Members:
         """Give the gain (S, k, N) or (S, k, 1) of a run of members."""
         return gain_of_rows(form, {str(form.gain): self.parameters[str(form.gain)][:, run]})
 
+    def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Give weight (S, K, N, h), gain and bias (S, K, N): logit i is gain_i · A_i·z + b_i."""
+        weight = self.parameters["weight"]
+        gain, bias = torch.ones_like(weight[..., 0]), torch.zeros_like(weight[..., 0])
+        for run in self.unit_rows:
+            gain[:, run] = inverse_norm(weight[:, run]).squeeze(-1)
+        for form, run in self.gained:
+            gain[:, run] *= self.gain(form, run)
+        for run in self.biased:
+            bias[:, run] = self.parameters["bias"][:, run]
+        if self.seen is not None:
+            bias.masked_fill_((self.seen == 0)[:, None], -torch.inf)
+        return weight.clone(), gain, bias
+
     def mark_diverged(self) -> None:
         """Note the members whose parameters have left the finite numbers with the last step."""
         finite = norms(self.parameters, self.lr).isfinite()

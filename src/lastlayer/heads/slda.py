@@ -74,11 +74,7 @@ class SldaHead(StatisticsHead):
         return self.preset == "exact"
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the head as it is now as an ordinary layer, to put on the network.
-
-        Args:
-            dtype: of its parameters; None: PyTorch's default, float32.
-        """
+        """Give the head as it is now as an ordinary layer, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
         linear = nn.Linear(self.in_features, self.n_classes, dtype=dtype)

@@ -3,11 +3,11 @@
 from lastlayer.study.comparison import compare, upper_bound
 from lastlayer.study.execute import execute
 from lastlayer.study.ranking import Bound, advise, rank
-from lastlayer.study.result import Failure, Result
+from lastlayer.study.result import Failure, Outcome, Result
 from lastlayer.study.run import Run
 from lastlayer.study.scenario_spec import ScenarioSpec
 
 __all__ = [
-    "Bound", "Failure", "Result", "Run", "ScenarioSpec",
+    "Bound", "Failure", "Outcome", "Result", "Run", "ScenarioSpec",
     "advise", "compare", "execute", "rank", "upper_bound",
 ]  # fmt: skip

@@ -1,10 +1,12 @@
 """Making runs: those that share data go together, and each ends as a result or a failure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from lastlayer.errors import LastLayerError, OptionError
 from lastlayer.features import Features
@@ -12,13 +14,11 @@ from lastlayer.heads.threads import thread_count
 from lastlayer.names import look_up
 from lastlayer.study.group import Group, gather
 from lastlayer.study.meter import Meter, Tell
-from lastlayer.study.result import Failure, Result
+from lastlayer.study.result import Failure, Outcome
 from lastlayer.study.run import Run
 from lastlayer.study.units import RULES, Unit, units_of
 from lastlayer.study.workers import as_done
 from lastlayer.training.plan import default_memory
-
-Outcome = Result | Failure
 
 
 def execute(
@@ -45,15 +45,45 @@ def execute(
     >>> round(result.final, 4)
     0.6326
     """
+    yield from chain.from_iterable(
+        in_units(runs, data, device=device, memory=memory, progress=progress)
+    )
+
+
+def in_units(
+    runs: Iterable[Run],
+    data: Mapping[str, Features],
+    *,
+    done: Callable[[Run], bool] = lambda run: False,
+    analyse: bool = False,
+    device: str = "auto",
+    memory: int | None = None,
+    progress: Tell | None = None,
+) -> Iterator[list[Outcome]]:
+    """Make the runs in units, and give the outcomes of each unit at once.
+
+    Numbers can differ in their last bits with what is trained beside them. Units depend on all the
+    runs, those done included: who leaves off between units and goes on gets the same bits.
+
+    Args:
+        runs: as of ``execute``, like all that is not named here.
+        data: see there.
+        done: which runs are there already; a unit is made unless all of its runs are.
+        analyse: look into linear heads after each task (``Result.insight``).
+        device: see there.
+        memory: see there.
+        progress: told of what is left only.
+    """
     chosen = choose_device(device)
     runs = list(runs)
     groups: dict[object, list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.features, run.scenario, run.preset, run.subset].append(run)
     sizes = {name: len(features.train) for name, features in data.items()}
-    meter = Meter(runs, sizes, RULES.epochs, progress)
+    meter = Meter([run for run in runs if not done(run)], sizes, RULES.epochs, progress)
     for group in groups.values():
-        yield from _make_group(group, data, chosen, memory, meter)
+        if not all(map(done, group)):
+            yield from _make_group(group, data, done, chosen, memory, meter, analyse)
 
 
 def choose_device(name: str) -> torch.device:
@@ -68,28 +98,36 @@ def choose_device(name: str) -> torch.device:
 def _make_group(
     runs: list[Run],
     data: Mapping[str, Features],
+    done: Callable[[Run], bool],
     device: torch.device,
     memory: int | None,
     meter: Meter,
-) -> Iterator[Outcome]:
+    analyse: bool,
+) -> Iterator[list[Outcome]]:
     """Make runs that share their data."""
+    left = [run for run in runs if not done(run)]
     try:
         group = gather(runs, look_up(runs[0].features, data, "features"), device)
     except LastLayerError as error:
-        yield from (Failure(run, str(error)) for run in runs)
+        yield [Failure(run, str(error)) for run in left]
     else:
         threads = thread_count(device)
         budget = (default_memory(device) if memory is None else memory) // threads
-        units = list(units_of(group, meter, budget, threads))
-        for outcomes in as_done(partial(_make, group), units, min(threads, len(units))):
-            yield from outcomes
-    meter.settle(runs)
+        units = [
+            unit
+            for unit in units_of(group, meter, budget, threads, analyse=analyse)
+            if not all(done(runs[number]) for number in unit.numbers)
+        ]
+        # One core each holds for NumPy too, whose own threads would wait for each other.
+        with threadpool_limits(1 if threads > 1 else None, user_api="blas"):
+            yield from as_done(partial(_make, group), units, min(threads, len(units)))
+    meter.settle(left)
 
 
 def _make(group: Group, unit: Unit) -> list[Outcome]:
     """Make a unit of runs, and turn its scores, or its error, into their outcomes."""
     try:
         scores = unit.make()
+        return [group.result(*pair) for pair in zip(unit.numbers, scores, strict=True)]
     except LastLayerError as error:
         return [Failure(group.runs[number], str(error)) for number in unit.numbers]
-    return [group.result(*pair) for pair in zip(unit.numbers, scores, strict=True)]

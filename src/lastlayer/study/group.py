@@ -1,17 +1,20 @@
 """What runs of the same features, scenario, preset and subset share: the samples and the tests."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lastlayer.analysis import first_seen
 from lastlayer.features import Features
 from lastlayer.scenarios import Scenario, subset
-from lastlayer.study.result import Result, share
+from lastlayer.study.insight import insight
+from lastlayer.study.result import Result
 from lastlayer.study.run import Run
 from lastlayer.training.pool import Pool, Score, Stream
 
@@ -30,18 +33,27 @@ class Group:
     n_per_task: NDArray[np.int64]  # empty where test data belong to no task
 
     def result(self, number: int, score: Score) -> Result:
-        """Turn the counts of one run into accuracies."""
-        by_class, by_group = score.by_class.numpy(), score.by_group.numpy()
-        whole = np.where(by_class[:, :1] < 0, -1, by_class.sum(axis=1, keepdims=True))
+        """Put together what came of one run."""
         return Result(
             run=self.runs[number],
-            accuracy=share(whole, self.n_per_class.sum(keepdims=True))[:, 0],
-            by_class=share(by_class, self.n_per_class),
-            by_task=share(by_group[:, : len(self.n_per_task)], self.n_per_task),
+            right_by_class=score.by_class.numpy(),
+            right_by_task=score.by_group.numpy()[:, : len(self.n_per_task)],
             n_per_class=self.n_per_class,
+            n_per_task=self.n_per_task,
             task_order=self.task_orders[number],
             diverged=None if score.diverged < 0 else score.diverged,
+            insight=self._insight(number, score),
         )
+
+    def _insight(self, number: int, score: Score) -> Mapping[str, NDArray[Any]]:
+        """Look into a linear head that came through several tasks, into the first order's whole."""
+        stream, run = self.streams[number], self.runs[number]
+        if score.vectors is None or score.diverged >= 0 or len(stream.tasks) == 1:
+            return {}
+        y = self.pool.y.cpu().numpy()
+        learned = first_seen([y[rows] for rows in stream.tasks], self.pool.n_classes)
+        test_z, test_y = self.pool.test_z.cpu().numpy(), self.pool.test_y.cpu().numpy()
+        return insight(score.vectors, test_z, test_y, learned, whole=run.order == run.seed == 0)
 
 
 def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:

@@ -1,7 +1,8 @@
-"""What comes of a run: accuracies after every epoch, or the reason why there are none."""
+"""What comes of a run: right answers after every epoch, or the reason why there are none."""
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,23 +10,42 @@ from numpy.typing import NDArray
 from lastlayer.study.run import Run
 
 Array: TypeAlias = NDArray[np.float64]
+Counts: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """Accuracies from 0 to 1: before training, then after each epoch of each task.
+    """Right answers on the test set: before training, then after each epoch of each task.
 
-    NaN stands where a head could not predict, where a class has no test samples, and for
-    everything after a divergence.
+    Counts are −1 where a head could not predict, and after a divergence. Accuracies go from 0 to 1;
+    they are NaN there, and where a class has no test samples.
     """
 
     run: Run
-    accuracy: Array  # (1 + T·E,) on the whole test set
-    by_class: Array  # (1 + T·E, N)
-    by_task: Array  # (1 + T·E, T), tasks as in order 0; (…, 0) where test data belong to no task
-    n_per_class: NDArray[np.int64]  # (N,) test samples
+    right_by_class: Counts  # (1 + T·E, N)
+    right_by_task: Counts  # (1 + T·E, T), tasks as in order 0; (…, 0): test data are of no task
+    n_per_class: Counts  # (N,) test samples
+    n_per_task: Counts  # (T,) or (0,)
     task_order: tuple[int, ...]  # (T,) the number in order 0 of each task as it came
-    diverged: int | None  # the step that left the finite numbers
+    diverged: int | None = None  # the step that left the finite numbers
+    insight: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of analysis/, if asked for
+
+    @property
+    def accuracy(self) -> Array:
+        """On the whole test set: (1 + T·E,)."""
+        right = self.right_by_class
+        whole = np.where(right[:, :1] < 0, -1, right.sum(axis=1, keepdims=True))
+        return share(whole, self.n_per_class.sum(keepdims=True))[:, 0]
+
+    @property
+    def by_class(self) -> Array:
+        """On each class: (1 + T·E, N)."""
+        return share(self.right_by_class, self.n_per_class)
+
+    @property
+    def by_task(self) -> Array:
+        """On each test task: (1 + T·E, T), tasks as in order 0."""
+        return share(self.right_by_task, self.n_per_task)
 
     @property
     def n_tasks(self) -> int:
@@ -35,7 +55,7 @@ class Result:
     @property
     def epochs(self) -> int:
         """How many epochs each task had."""
-        return (len(self.accuracy) - 1) // self.n_tasks
+        return (len(self.right_by_class) - 1) // self.n_tasks
 
     @property
     def final(self) -> float:
@@ -51,7 +71,10 @@ class Failure:
     message: str
 
 
-def share(right: NDArray[np.int64], of: NDArray[np.int64]) -> Array:
+Outcome: TypeAlias = Result | Failure
+
+
+def share(right: Counts, of: Counts) -> Array:
     """Turn counts of right answers into accuracies; −1, and a share of nothing, become NaN.
 
     >>> share(np.array([[3, 0], [-1, -1]]), np.array([4, 0])).tolist()

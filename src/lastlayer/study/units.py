@@ -25,7 +25,9 @@ class Unit:
     make: Callable[[], Iterable[Score]]
 
 
-def units_of(group: Group, meter: Meter, memory: int, threads: int) -> Iterator[Unit]:
+def units_of(
+    group: Group, meter: Meter, memory: int, threads: int, *, analyse: bool
+) -> Iterator[Unit]:
     """Divide a group's runs: gradient heads into fleets, others by head, streams among threads.
 
     Args:
@@ -33,6 +35,7 @@ def units_of(group: Group, meter: Meter, memory: int, threads: int) -> Iterator[
         meter: told of what is done.
         memory: bytes that each unit may take besides the data.
         threads: how many units will be made at a time.
+        analyse: keep the output vectors of linear heads after each task.
     """
     place = {id(stream): i for i, stream in enumerate({id(s): s for s in group.streams}.values())}
     parts: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -40,19 +43,22 @@ def units_of(group: Group, meter: Meter, memory: int, threads: int) -> Iterator[
         parts["" if run.by_gradient else run.head, place[id(stream)] % threads].append(number)
     for (head, _), numbers in parts.items():
         if head:
-            yield Unit(numbers, partial(_feed, group, numbers, meter))
+            yield Unit(numbers, partial(_feed, group, numbers, meter, analyse))
         else:
-            yield from _fleets(group, numbers, meter, memory)
+            yield from _fleets(group, numbers, meter, memory, analyse)
 
 
-def _feed(group: Group, numbers: list[int], meter: Meter) -> list[Score]:
+def _feed(group: Group, numbers: list[int], meter: Meter, analyse: bool) -> list[Score]:
     """Feed streams to heads of one name that learn in one pass."""
     run, streams = group.runs[numbers[0]], [group.streams[number] for number in numbers]
     tell = meter.times(RULES.epochs)
-    return feed(group.pool, streams, run.head, run.preset, RULES, on_task=tell)
+    head, preset = run.head, run.preset
+    return feed(group.pool, streams, head, preset, RULES, keep_vectors=analyse, on_task=tell)
 
 
-def _fleets(group: Group, numbers: list[int], meter: Meter, memory: int) -> Iterator[Unit]:
+def _fleets(
+    group: Group, numbers: list[int], meter: Meter, memory: int, analyse: bool
+) -> Iterator[Unit]:
     """Put gradient heads into as few fleets as the memory allows."""
     runs = [group.runs[number] for number in numbers]
     jobs = [
@@ -67,14 +73,16 @@ def _fleets(group: Group, numbers: list[int], meter: Meter, memory: int) -> Iter
     for fleet in fleets:
         members = [[jobs[job].member for job in of_stream] for of_stream in fleet.jobs]
         in_fleet = [numbers[job] for of_stream in fleet.jobs for job in of_stream]
-        yield Unit(in_fleet, partial(_train, group, fleet, members, meter))
+        yield Unit(in_fleet, partial(_train, group, fleet, members, meter, analyse))
 
 
 def _train(
-    group: Group, fleet: Fleet, members: list[list[Member]], meter: Meter
+    group: Group, fleet: Fleet, members: list[list[Member]], meter: Meter, analyse: bool
 ) -> Iterable[Score]:
     tell, preset = meter.times(len(members[0])), group.runs[0].preset
-    return chain(*train_fleet(group.pool, fleet.streams, members, preset, RULES, tell))
+    return chain(
+        *train_fleet(group.pool, fleet.streams, members, preset, RULES, tell, keep_vectors=analyse)
+    )
 
 
 def _refuse(error: LastLayerError) -> Iterable[Score]:

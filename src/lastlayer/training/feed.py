@@ -5,16 +5,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from lastlayer.errors import UnsupportedError
 from lastlayer.heads import Head, KnnHead, make_head
 from lastlayer.heads.head import Preset
 from lastlayer.training.batches import shuffled_batches
-from lastlayer.training.pool import Pool, Rules, Score, Stream
+from lastlayer.training.pool import Pool, Rules, Score, Stream, Vectors
 
 EVALUATE = 1 << 22  # logits at a time
 KEPT = 1 << 29  # bytes of statistics that orders may share
 
+After = tuple[Tensor, nn.Linear | None]  # a head after a task: right answers, and its vectors
 Task = tuple[bytes, int]  # its rows, and the seed where that decides which of them are learned
 
 
@@ -25,6 +27,7 @@ def feed(
     preset: Preset,
     rules: Rules,
     *,
+    keep_vectors: bool = False,
     on_task: Callable[[int], None] | None = None,
 ) -> list[Score]:
     """Feed each stream to a new head, and score it before training and after each epoch.
@@ -37,21 +40,34 @@ def feed(
         head: the name of a head with ``passes = 1``.
         preset: "exact" or "paper".
         rules: epochs and batches.
+        keep_vectors: give the output vectors of a linear head after each task too.
         on_task: called with the number of samples after each task of each stream.
     """
     make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
-    feeder = _Feeder(pool, rules, make, pool.test_columns().to(pool.z.device))
+    columns = pool.test_columns().to(pool.z.device)
+    feeder = _Feeder(pool, rules, make, columns, keep_vectors)
     follow = feeder.by_merging if _can_be_kept(make(), streams) else feeder.in_turn
     scores = []
     for stream in streams:
-        curve = [feeder.nothing()]
-        for rows, counts in zip(stream.tasks, follow(stream), strict=True):
+        curve, layers = [feeder.nothing()], []
+        for rows, (counts, layer) in zip(stream.tasks, follow(stream), strict=True):
             curve += [counts] * rules.epochs
+            layers.append(layer)
             if on_task is not None:
                 on_task(len(rows))
         whole = torch.stack(curve)
-        scores.append(Score(whole[:, : pool.n_classes], whole[:, pool.n_classes :]))
+        by_class, by_group = whole[:, : pool.n_classes], whole[:, pool.n_classes :]
+        scores.append(Score(by_class, by_group, vectors=_vectors(layers)))
     return scores
+
+
+def _vectors(layers: list[nn.Linear | None]) -> Vectors | None:
+    known = [layer for layer in layers if layer is not None]
+    if len(known) < len(layers):
+        return None
+    weight = torch.stack([layer.weight.detach().cpu() for layer in known])
+    bias = torch.stack([layer.bias.detach().cpu() for layer in known])
+    return Vectors(weight, torch.ones_like(bias), bias)
 
 
 def _can_be_kept(head: Head, streams: Sequence[Stream]) -> bool:
@@ -62,28 +78,32 @@ def _can_be_kept(head: Head, streams: Sequence[Stream]) -> bool:
 
 @dataclass
 class _Feeder:
-    """Follows streams: it gives the right answers (N + groups) that a head has after each task."""
+    """Follows streams: it gives the right answers (N + groups) that a head has after each task.
+
+    Beside them goes the head as an ordinary layer, or None.
+    """
 
     pool: Pool
     rules: Rules
     make: Callable[[], Head]
     columns: Tensor  # (m, N + groups)
+    keep_vectors: bool
     learned: dict[Task, Head] = field(default_factory=dict)
-    counted: dict[tuple[Task, ...], Tensor] = field(default_factory=dict)
+    counted: dict[tuple[Task, ...], After] = field(default_factory=dict)
 
     def nothing(self) -> Tensor:
         """Give the counts of a head that cannot predict."""
         return torch.full(self.columns.shape[1:], -1)
 
-    def in_turn(self, stream: Stream) -> Iterator[Tensor]:
+    def in_turn(self, stream: Stream) -> Iterator[After]:
         """Learn one task after the other."""
         head = self._make()
         answers = self._answers(head)
         for rows in stream.tasks:
             self._learn(head, rows, stream.seed)
-            yield self._count(head, answers)
+            yield self._after(head, answers)
 
-    def by_merging(self, stream: Stream) -> Iterator[Tensor]:
+    def by_merging(self, stream: Stream) -> Iterator[After]:
         """Learn each distinct task once for all streams, and add them up in each one's order."""
         head = self._make()
         known: tuple[Task, ...] = ()
@@ -94,7 +114,7 @@ class _Feeder:
                 self._learn(self.learned[task], rows, stream.seed)
             head, known = head.merge(self.learned[task]), (*known, task)
             if known not in self.counted:
-                self.counted[known] = self._count(head, self._answers(head))
+                self.counted[known] = self._after(head, self._answers(head))
             yield self.counted[known]
 
     def _make(self) -> Head:
@@ -119,8 +139,18 @@ class _Feeder:
         size = max(EVALUATE // self.pool.n_classes, 1)
         return lambda: torch.cat([head.predict(part) for part in z.split(size)])
 
-    def _count(self, head: Head, answers: Callable[[], Tensor]) -> Tensor:
+    def _after(self, head: Head, answers: Callable[[], Tensor]) -> After:
         if not bool(head.seen.any()):  # its only sample was a batch of one
-            return self.nothing()
+            return self.nothing(), None
+        return self._count(answers), _as_linear(head) if self.keep_vectors else None
+
+    def _count(self, answers: Callable[[], Tensor]) -> Tensor:
         right = (answers() == self.pool.test_y).to(self.columns.dtype)
         return (right @ self.columns).round().to("cpu", torch.int64)
+
+
+def _as_linear(head: Head) -> nn.Linear | None:
+    try:
+        return head.as_linear(torch.float64)
+    except UnsupportedError:
+        return None

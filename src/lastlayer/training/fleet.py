@@ -12,7 +12,7 @@ from lastlayer.heads.initial import initial_parameters
 from lastlayer.heads.members import Members
 from lastlayer.layers import LAYERS
 from lastlayer.training.lockstep import epoch_of_batches
-from lastlayer.training.pool import Pool, Rules, Score, Stream
+from lastlayer.training.pool import Pool, Rules, Score, Stream, Vectors
 from lastlayer.training.stepper import Stepper
 
 EVALUATE = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits at a time: on a CPU, what a cache holds
@@ -35,6 +35,8 @@ def train_fleet(
     preset: Preset,
     rules: Rules,
     on_epoch: Callable[[int], None] | None = None,
+    *,
+    keep_vectors: bool = False,
 ) -> list[list[Score]]:
     """Train ``members[s]`` on ``streams[s]``, all at once, and score them after each epoch.
 
@@ -48,11 +50,13 @@ def train_fleet(
         preset: "exact" or "paper".
         rules: epochs and batches.
         on_epoch: called with the number of sample visits after each epoch.
+        keep_vectors: give the output vectors after each task too: T·N·h floats of each member.
     """
     fleet = launch(pool, members, preset)
     take_step = Stepper(fleet, pool)
     columns = pool.test_columns().to(pool.z.device)
     curve, steps = [_evaluate(fleet, pool, columns)], [0]
+    vectors = []
     for task in range(len(streams[0].tasks)):
         generators = [torch.Generator().manual_seed(stream.seed) for stream in streams]
         for _ in range(rules.epochs):
@@ -65,13 +69,16 @@ def train_fleet(
             steps.append(int(fleet.steps))
             if on_epoch is not None:
                 on_epoch(visits)
+        if keep_vectors:
+            vectors.append([part.cpu() for part in fleet.vectors()])
     counts = torch.stack(curve).round().to("cpu", torch.int64)
     diverged = fleet.diverged.cpu()
     lost = (diverged >= 0) & (torch.tensor(steps)[:, None, None] >= diverged)
     if preset == "exact":
         lost[0] = True  # before it has seen a class, a head cannot predict
     counts[lost] = -1
-    return _scores(counts, diverged, pool.n_classes)
+    over_tasks = [torch.stack(parts) for parts in zip(*vectors, strict=True)]
+    return _scores(counts, diverged, pool.n_classes, over_tasks)
 
 
 def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> Members:
@@ -134,11 +141,15 @@ def _right(scores: Tensor, y: Tensor) -> Tensor:
     return scores.argmax(dim=2) == y
 
 
-def _scores(counts: Tensor, diverged: Tensor, n_classes: int) -> list[list[Score]]:
-    """Take the counts (evaluations, S, K, N + groups) apart, one score for each member."""
+def _scores(
+    counts: Tensor, diverged: Tensor, n_classes: int, vectors: list[Tensor]
+) -> list[list[Score]]:
+    """Take the counts (evaluations, S, K, N + groups) and vectors (T, S, K, …) apart."""
     by_class, by_group = counts[..., :n_classes], counts[..., n_classes:]
+
+    def score(s: int, k: int) -> Score:
+        own = Vectors(*(part[:, s, k] for part in vectors)) if vectors else None
+        return Score(by_class[:, s, k], by_group[:, s, k], int(diverged[s, k]), own)
+
     streams, members = (range(n) for n in diverged.shape)
-    return [
-        [Score(by_class[:, s, k], by_group[:, s, k], int(diverged[s, k])) for k in members]
-        for s in streams
-    ]
+    return [[score(s, k) for k in members] for s in streams]

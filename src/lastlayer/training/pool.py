@@ -64,9 +64,22 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Vectors:
+    """The output vectors of a linear head after each task; its logit i is gain_i · A_i·z + b_i.
+
+    A factor that all logits of a sample share is left out: it decides nothing.
+    """
+
+    weight: Tensor  # (T, N, h) the rows A as they are learned
+    gain: Tensor  # (T, N) such as 1/‖A_i‖
+    bias: Tensor  # (T, N); −∞: the class cannot win yet
+
+
+@dataclass(frozen=True)
 class Score:
     """How many test samples one head got right: before training, then after each epoch."""
 
     by_class: Tensor  # (1 + tasks · epochs, N) counts; −1: it could not predict
     by_group: Tensor  # (1 + tasks · epochs, groups)
     diverged: int = -1  # the step, from 1, that left the finite numbers
+    vectors: Vectors | None = None  # of linear heads, where they are asked for

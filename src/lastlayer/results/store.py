@@ -1,0 +1,186 @@
+"""The results file while a study runs: one writer, one transaction for all that was made together.
+
+Everything a study knows lies in one SQLite file, ``results.sqlite``. A process killed at any moment
+leaves what was saved before, and nothing by halves.
+"""
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from lastlayer.errors import BusyError, WriteError
+from lastlayer.results.arrays import pack
+from lastlayer.results.schema import prepare
+
+FILE = "results.sqlite"
+LOCK = "results.lock"
+
+Columns = Mapping[str, str | int | float | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What came of a run."""
+
+    digest: str
+    columns: Columns  # of the table "run"
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class Store:
+    """Writes results; made by ``open_store``."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection, self.path = connection, path
+
+    def describe(self, plan: str, data: Mapping[str, tuple[str, Any]], **about: str) -> None:
+        """Note the plan, and of each feature set its fingerprint and what is known of it."""
+        with self._transaction() as cursor:
+            cursor.executemany(
+                "INSERT OR REPLACE INTO study VALUES (?, ?)", [("plan", plan), *about.items()]
+            )
+            cursor.executemany(
+                "INSERT OR REPLACE INTO data VALUES (?, ?, ?)",
+                [(name, mark, json.dumps(known)) for name, (mark, known) in data.items()],
+            )
+
+    def plan(self, wanted: Mapping[str, Columns]) -> dict[str, tuple[int, str]]:
+        """Plan runs by digest; what was planned before and is not any more is dropped.
+
+        Finished runs stay, whatever the plan. Those that failed are planned again.
+
+        Returns:
+            Of each run the generation, the number of the plan that it first appeared in, and its
+            state: "planned" or "done".
+        """
+        with self._transaction() as cursor:
+            cursor.execute(
+                "UPDATE run SET state = 'planned', message = NULL WHERE state = 'failed'"
+            )
+            known = dict(cursor.execute("SELECT digest, state FROM run"))
+            gone = [(d,) for d, state in known.items() if state == "planned" and d not in wanted]
+            cursor.executemany("DELETE FROM run WHERE digest = ?", gone)
+            (last,) = cursor.execute("SELECT coalesce(max(generation), 0) FROM run").fetchone()
+            new = {digest: columns for digest, columns in wanted.items() if digest not in known}
+            for digest, columns in new.items():
+                _insert(cursor, {"digest": digest, "generation": last + 1, **columns})
+            rows = cursor.execute("SELECT digest, generation, state FROM run")
+            return {d: (generation, state) for d, generation, state in rows if d in wanted}
+
+    def save(self, records: Sequence[Record]) -> None:
+        """Keep what came of runs that were made together: all of them, or none."""
+        packed = [{name: pack(a) for name, a in record.arrays.items()} for record in records]
+        with self._transaction() as cursor:
+            for record, arrays in zip(records, packed, strict=True):
+                _update(cursor, record)
+                (run,) = cursor.execute(
+                    "SELECT id FROM run WHERE digest = ?", (record.digest,)
+                ).fetchone()
+                rows = [(run, name, *content) for name, content in arrays.items()]
+                cursor.executemany("INSERT OR REPLACE INTO array VALUES (?, ?, ?, ?, ?)", rows)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+            yield cursor
+            cursor.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            self._give_up()
+            raise cannot_write(self.path, error) from error
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+
+@contextmanager
+def open_store(
+    folder: Path, wait: bool = False, on_wait: Callable[[], None] = lambda: None
+) -> Iterator[Store]:
+    """Open the results of a folder for writing; it is made if it is not there.
+
+    Args:
+        folder: where ``results.sqlite`` lies or will lie.
+        wait: wait for another writer to end, instead of refusing.
+        on_wait: called once before waiting.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        with _hold(lock, folder, wait, on_wait), _connect(folder / FILE) as connection:
+            yield Store(connection, folder / FILE)
+    except OSError as error:
+        if isinstance(error, WriteError | BusyError):
+            raise
+        raise cannot_write(folder, error) from error
+
+
+@contextmanager
+def _hold(lock: FileLock, folder: Path, wait: bool, on_wait: Callable[[], None]) -> Iterator[None]:
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        if not wait:
+            raise BusyError(
+                f"another process is writing to {folder}: wait for it with --wait, or give another "
+                "folder with --out"
+            ) from None
+        on_wait()
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _connect(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        connection = sqlite3.connect(path, isolation_level=None)
+    except sqlite3.OperationalError as error:
+        raise cannot_write(path, error) from error
+    try:
+        prepare(connection, path)
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA journal_mode = WAL")
+        yield connection
+        # A file at rest is whole by itself: it can be copied, and read where nobody may write.
+        # Where that fails (a reader is there, the disk is full), the journal beside it holds all.
+        with suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.OperationalError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        connection.close()
+
+
+def cannot_write(path: Path, error: Exception) -> WriteError:
+    """Say why results cannot be written, and what to do about it."""
+    return WriteError(
+        f"cannot write {path}: {error}. What was saved before is kept; make room or choose another "
+        "folder with --out, and give the same command again: it goes on from there"
+    )
+
+
+def _insert(cursor: sqlite3.Cursor, columns: Columns) -> None:
+    names = ", ".join(f'"{name}"' for name in columns)
+    marks = ", ".join("?" * len(columns))
+    cursor.execute(f"INSERT INTO run ({names}) VALUES ({marks})", tuple(columns.values()))
+
+
+def _update(cursor: sqlite3.Cursor, record: Record) -> None:
+    names = ", ".join(f'"{name}" = ?' for name in record.columns)
+    values = (*record.columns.values(), record.digest)
+    cursor.execute(f"UPDATE run SET {names} WHERE digest = ?", values)

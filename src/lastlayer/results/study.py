@@ -1,0 +1,132 @@
+"""Reading a study's results, finished or not, as polars tables; nothing is ever written."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.results.arrays import unpack
+from lastlayer.results.schema import check
+from lastlayer.results.store import FILE
+
+TEXT = ("digest", "state", "features", "scenario", "label", "head", "mask", "preset",
+        "message")  # fmt: skip
+REAL = ("lr", "final", "average", "forgetting", "backward_transfer", "forward_transfer")
+HIDDEN = ("id", "generation")
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is known of a feature set."""
+
+    fingerprint: str
+    names: Mapping[str, list[str]]  # per label column, the name of each class
+    origin: Mapping[str, str]
+    n_train: int
+    n_test: int
+    in_features: int
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """The results of a folder; made by ``load``.
+
+    ``runs`` has a row for each run: what it is (features, scenario, label, head, mask,
+    preset, lr, order, seed, subset), its state ("planned", "done", "failed"), and what came of it:
+    accuracies from 0 to 1, and counts of lost test samples by cause.
+    """
+
+    path: Path
+    about: Mapping[str, str]  # the plan, the version that ran it, how much of it there is
+    data: Mapping[str, Data]
+    runs: pl.DataFrame
+
+    @property
+    def done(self) -> pl.DataFrame:
+        """The runs that are finished."""
+        return self.runs.filter(state="done")
+
+    def arrays(self, name: str, runs: pl.DataFrame | None = None) -> dict[str, NDArray[Any]]:
+        """Give an array of each run by the run's digest; runs that have none are left out.
+
+        Args:
+            name: as ``array_names`` has it.
+            runs: rows of ``runs``; None: all.
+        """
+        wanted = None if runs is None else set(runs["digest"])
+        if wanted is not None and len(wanted) <= 500:
+            marks = ", ".join("?" * len(wanted))
+            query, values = f"{_ARRAYS} AND digest IN ({marks})", (name, *wanted)
+        else:
+            query, values = _ARRAYS, (name,)
+        with closing(_connect(self.path)) as connection:
+            return {
+                digest: unpack(*packed)
+                for digest, *packed in connection.execute(query, values)
+                if wanted is None or digest in wanted
+            }
+
+    def array_names(self) -> list[str]:
+        """Name the arrays that there are."""
+        with closing(_connect(self.path)) as connection:
+            rows = connection.execute("SELECT DISTINCT name FROM array ORDER BY name")
+            return [name for (name,) in rows]
+
+
+_ARRAYS = (
+    "SELECT digest, type, shape, content FROM array JOIN run ON run.id = array.run WHERE name = ?"
+)
+
+
+def load(folder: str | os.PathLike[str]) -> Study:
+    """Read the results in a folder that ``lastlayer run`` made.
+
+    >>> load("nowhere")
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.MissingFileError: no results in nowhere: expected a folder with \
+results.sqlite, made by: lastlayer run PLAN --out nowhere
+    """
+    path = Path(folder) / FILE
+    if not path.is_file():
+        raise MissingFileError(
+            f"no results in {folder}: expected a folder with {FILE}, made by: lastlayer run PLAN "
+            f"--out {folder}"
+        )
+    with closing(_connect(path)) as connection:
+        if not check(connection, path):
+            raise FileFormatError(f"expected a results file of lastlayer, got an empty one: {path}")
+        try:
+            about = dict(connection.execute("SELECT name, value FROM study"))
+            data = dict(_data(connection))
+            runs = _runs(connection)
+        except sqlite3.DatabaseError as error:
+            raise FileFormatError(f"cannot read the results in {path}: {error}") from error
+    return Study(path, about, data, runs)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open the file for reading; where nobody may write, it is taken as it lies."""
+    writable = os.access(path.parent, os.W_OK)
+    uri = f"{path.resolve().as_uri()}?mode=ro{'' if writable else '&immutable=1'}"
+    return sqlite3.connect(uri, uri=True)
+
+
+def _data(connection: sqlite3.Connection) -> Iterator[tuple[str, Data]]:
+    for name, fingerprint, about in connection.execute("SELECT name, fingerprint, about FROM data"):
+        yield name, Data(fingerprint, **json.loads(about))
+
+
+def _runs(connection: sqlite3.Connection) -> pl.DataFrame:
+    cursor = connection.execute("SELECT * FROM run ORDER BY id")
+    names = [column[0] for column in cursor.description]
+    types = {n: pl.String if n in TEXT else pl.Float64 if n in REAL else pl.Int64 for n in names}
+    return pl.DataFrame(cursor.fetchall(), schema=types, orient="row").drop(HIDDEN)

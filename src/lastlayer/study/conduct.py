@@ -1,0 +1,92 @@
+"""Conducting a study: what its store does not hold yet is made, and kept as soon as it is there."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lastlayer.features import Features
+from lastlayer.results.store import Store, open_store
+from lastlayer.study.execute import in_units
+from lastlayer.study.meter import Tell
+from lastlayer.study.prepare import Prepared
+from lastlayer.study.record import columns_of, record
+from lastlayer.study.result import Outcome
+from lastlayer.study.run import Run
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What is told of a study under way; each is called from the thread that conducts it."""
+
+    on_start: Callable[[int, int], None] = lambda planned, kept: None  # runs
+    on_progress: Tell | None = None
+    on_kept: Callable[[list[Outcome]], None] = lambda outcomes: None
+    on_wait: Callable[[], None] = lambda: None
+
+
+def conduct(
+    ready: Prepared,
+    plan: str,
+    out: Path,
+    *,
+    version: str,
+    device: str = "auto",
+    wait: bool = False,
+    watch: Watch | None = None,
+) -> None:
+    """Make all runs of a plan that the results in ``out`` do not hold yet.
+
+    Args:
+        ready: the plan's runs and data.
+        plan: its text, kept with the results.
+        out: the folder of the results.
+        version: of the program, kept too.
+        device: "auto", "cpu" or "cuda".
+        wait: wait for another writer to end, instead of refusing.
+        watch: told of what happens.
+    """
+    watch = watch or Watch()
+    with open_store(out, wait, watch.on_wait) as store:
+        data = {name: (known.fingerprint, _about(known)) for name, known in ready.data.items()}
+        store.describe(plan, data, version=version, planned=str(len(ready.runs)))
+        wanted = {d: columns_of(run, ready.labels[d]) for d, run in ready.runs.items()}
+        states = store.plan(wanted)
+        digests = {run: digest for digest, run in ready.runs.items()}
+        kept = {ready.runs[digest] for digest, (_, state) in states.items() if state == "done"}
+        watch.on_start(len(digests), len(kept))
+        for runs in _generations(ready, states):
+            for outcomes in in_units(
+                runs,
+                ready.data,
+                done=kept.__contains__,
+                analyse=True,
+                device=device,
+                progress=watch.on_progress,
+            ):
+                new = [outcome for outcome in outcomes if outcome.run not in kept]
+                _keep(store, digests, new)
+                watch.on_kept(new)
+
+
+def _generations(ready: Prepared, states: dict[str, tuple[int, str]]) -> list[list[Run]]:
+    """Part the runs by the plan that they first appeared in: what is trained together stays so."""
+    parts: dict[int, list[Run]] = defaultdict(list)
+    for digest, run in ready.runs.items():
+        parts[states[digest][0]].append(run)
+    return [parts[generation] for generation in sorted(parts)]
+
+
+def _keep(store: Store, digests: dict[Run, str], outcomes: list[Outcome]) -> None:
+    store.save([record(digests[outcome.run], outcome) for outcome in outcomes])
+
+
+def _about(data: Features) -> dict[str, Any]:
+    return {
+        "names": {column: list(names) for column, names in data.names.items()},
+        "origin": asdict(data.origin),
+        "n_train": len(data.train),
+        "n_test": len(data.test),
+        "in_features": data.in_features,
+    }

@@ -1,0 +1,87 @@
+"""What is stored of a run: its columns, its measures, and its arrays."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastlayer.analysis import (
+    CAUSES,
+    after_each_task,
+    average_forgetting,
+    average_incremental_accuracy,
+    backward_transfer,
+    before_training,
+    forward_transfer,
+)
+from lastlayer.results.store import Columns, Record
+from lastlayer.study.result import Outcome, Result
+from lastlayer.study.run import Run
+
+LOST = tuple(f"lost_{'' if cause == 'together' else 'to_'}{cause}" for cause in CAUSES)
+
+
+def columns_of(run: Run, label: str) -> Columns:
+    """Give what a run is; ``label`` is the column that its scenario learns."""
+    return {
+        "features": run.features,
+        "scenario": str(run.scenario),
+        "label": label,
+        "head": run.head,
+        "mask": run.mask,
+        "preset": run.preset,
+        "lr": run.lr,
+        "order": run.order,
+        "seed": run.seed,
+        "subset": run.subset,
+    }
+
+
+def record(digest: str, outcome: Outcome) -> Record:
+    """Give what came of a run, as it is stored."""
+    if not isinstance(outcome, Result):
+        return Record(digest, {"state": "failed", "message": outcome.message})
+    n_classes = len(outcome.n_per_class)
+    columns: dict[str, str | int | float | None] = {
+        "state": "done",
+        "n_classes": n_classes,
+        "n_tasks": outcome.n_tasks,
+        "epochs": outcome.epochs,
+        "final": _number(outcome.final),
+        "diverged": outcome.diverged,
+    }
+    columns |= {name: _number(value) for name, value in _measures(outcome).items()}
+    if "causes" in outcome.insight:
+        columns |= _lost(outcome.insight["causes"][-1].sum(axis=0))
+    arrays: dict[str, NDArray[Any]] = {
+        "right_by_class": outcome.right_by_class.astype(np.int32),
+        "right_by_task": outcome.right_by_task.astype(np.int32),
+        "n_per_class": outcome.n_per_class,
+        "n_per_task": outcome.n_per_task,
+        "task_order": np.array(outcome.task_order),
+    }
+    return Record(digest, columns, arrays | dict(outcome.insight))
+
+
+def _measures(result: Result) -> Mapping[str, float]:
+    """Give the continual measures, where there are several tasks and tests of each."""
+    if result.n_tasks == 1 or not len(result.n_per_task):
+        return {}
+    order = result.task_order
+    matrix, before = (make(result.by_task, order) for make in (after_each_task, before_training))
+    sizes = result.n_per_task[list(order)]
+    return {
+        "average": float(average_incremental_accuracy(matrix, sizes)),
+        "forgetting": float(average_forgetting(matrix)),
+        "backward_transfer": float(backward_transfer(matrix)),
+        "forward_transfer": float(forward_transfer(matrix, before)),
+    }
+
+
+def _lost(counts: NDArray[np.int32]) -> Columns:
+    return {"lost": int(counts.sum()), **dict(zip(LOST, map(int, counts), strict=True))}
+
+
+def _number(value: float) -> float | None:
+    return value if np.isfinite(value) else None
