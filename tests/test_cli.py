@@ -104,7 +104,7 @@ def test_extract_says_what_it_needs(
     assert run(monkeypatch, "extract", "cifar11", *options) == 1
     assert "did you mean 'cifar10'" in capsys.readouterr().err
     assert run(monkeypatch, "extract", "cifar10", *options) == 1
-    assert "but none were given: download" in capsys.readouterr().err
+    assert "expected cifar-10-batches-py or cifar-10-batches-bin in" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
 
 

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from lastlayer.estimator import HeadClassifier as HeadClassifier
     from lastlayer.features import Features as Features
     from lastlayer.features import FeatureSet as FeatureSet
+    from lastlayer.features import extract as extract
     from lastlayer.features import load_features as load_features
+    from lastlayer.features import read_images as read_images
     from lastlayer.heads import load_head as load_head
     from lastlayer.heads import make_head as make_head
     from lastlayer.layers import Cosine as Cosine
@@ -25,6 +27,8 @@ _HOME = {
     "Features": "lastlayer.features",
     "FeatureSet": "lastlayer.features",
     "load_features": "lastlayer.features",
+    "read_images": "lastlayer.features",
+    "extract": "lastlayer.features",
     "make_scenario": "lastlayer.scenarios",
     "make_head": "lastlayer.heads",
     "load_head": "lastlayer.heads",

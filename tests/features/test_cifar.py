@@ -22,12 +22,14 @@ def test_both_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str, inside: bool
 ) -> None:
     folder = fake_cifar.write(tmp_path, monkeypatch, name, kind)
-    train, test, names = read_cifar(name, folder if inside else tmp_path)
+    found = read_cifar(name, folder if inside else tmp_path)
+    train, test, names = found.train, found.test, found.names
     n_files = 5 if name == "cifar10" else 1
     classes = {"class": 3} if name == "cifar10" else {"fine": 5, "coarse": 2}
     written = [fake_cifar.make_images(6, classes, seed) for seed in range(n_files + 1)]
     for images, parts in ((train, written[:-1]), (test, written[-1:])):
         x = np.concatenate([part["x"] for part in parts])
+        assert isinstance(images.x, torch.Tensor)
         assert images.x.dtype == torch.uint8
         assert np.array_equal(images.x.numpy(), x.reshape(-1, 3, 32, 32))
         for column in classes:

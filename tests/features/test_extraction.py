@@ -7,6 +7,7 @@ from pathlib import Path
 import fake_cifar
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.nn.functional import batch_norm, conv2d, relu
 
 from lastlayer import load_features
@@ -15,8 +16,9 @@ from lastlayer.errors import FileFormatError, MissingFileError, OptionError, Unk
 from lastlayer.features import Features
 from lastlayer.features.backbones import BACKBONES, load_backbone
 from lastlayer.features.cifar import read_cifar
-from lastlayer.features.extraction import extract, normalise
+from lastlayer.features.named import extract_named
 from lastlayer.features.resnet20 import ResNet20
+from lastlayer.files import fingerprint
 
 Extract = Callable[..., Features]
 
@@ -39,7 +41,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: Path) -> Extra
     fake_cifar.write(tmp_path, monkeypatch, "cifar100", "python")
 
     def run(**options: object) -> Features:
-        return extract("cifar100", tmp_path, "resnet20-cifar100", weights, **options)  # type: ignore[arg-type]
+        out = tmp_path / "features.safetensors"
+        where = ("cifar100", tmp_path, "resnet20-cifar100", out)
+        return extract_named(*where, weights=weights, **options)  # type: ignore[arg-type]
 
     return run
 
@@ -73,7 +77,7 @@ def test_the_network_has_the_size_of_a_resnet20() -> None:
 
 def test_features_are_those_of_the_network(run: Extract, weights: Path, tmp_path: Path) -> None:
     data = run(dtype="float32", batch_size=4)
-    images, _, _ = read_cifar("cifar100", tmp_path)
+    images = read_cifar("cifar100", tmp_path).train
     mean, std = (0.5071, 0.4865, 0.4409), (0.2009, 0.1984, 0.2023)
     x = (images.x / 255 - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
     expected = reference(x, torch.load(weights, weights_only=True))
@@ -98,10 +102,11 @@ def test_normalisation_is_an_option(run: Extract) -> None:
 
 
 def test_the_normalisations_differ_where_the_authors_slipped() -> None:
-    white = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
-    backbone = BACKBONES["resnet20-cifar100"]
-    trained = normalise(white, (backbone.mean, backbone.std)).flatten()
+    white = torch.full((3, 32, 32), 255, dtype=torch.uint8)
+    prepare = BACKBONES["resnet20-cifar100"].prepare
+    trained = prepare("cifar100")["trained"](white)[:, 0, 0]
     assert trained.tolist() == pytest.approx([1.8444, 2.0027, 2.0250], abs=1e-4)
+    assert list(prepare("folder")) == ["trained"]
 
 
 def test_origin_says_how_it_was_made_without_a_path(run: Extract, tmp_path: Path) -> None:
@@ -116,7 +121,7 @@ def test_origin_says_how_it_was_made_without_a_path(run: Extract, tmp_path: Path
 def test_progress_counts_every_image(run: Extract) -> None:
     seen: list[tuple[int, int]] = []
     run(batch_size=4, progress=lambda done, total: seen.append((done, total)))
-    assert seen == [(4, 12), (6, 12), (10, 12), (12, 12)]
+    assert seen == [(4, 12), (8, 12), (12, 12)]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +129,14 @@ def test_progress_counts_every_image(run: Extract) -> None:
     [
         ({"normalisation": "author"}, UnknownNameError, "did you mean 'authors'"),
         ({"dtype": "float64"}, UnknownNameError, "there are: float16, float32"),
-        ({"batch_size": 0}, OptionError, "at least 1, got 0"),
+        ({"batch_size": 0}, OptionError, "batch size from 1 .* got 0"),
+        ({"workers": -1}, OptionError, "workers from 0, got 64 and -1"),
+        ({"precision": "mixed", "device": "cpu"}, OptionError, "needs a GPU"),
+        ({"precision": "half"}, UnknownNameError, "there are: full, mixed"),
+        ({"device": "gpu"}, UnknownNameError, "there are: auto, cpu, cuda"),
+        ({"broken": "ignore"}, UnknownNameError, "there are: stop, skip"),
+        ({"test": 0.5}, OptionError, "cifar100 has a test set of its own"),
+        ({"thin": 0}, OptionError, "by 1 to 6, got 0"),
     ],
 )
 def test_bad_options(run: Extract, options: dict[str, object], error: type, message: str) -> None:
@@ -145,11 +157,23 @@ def test_weights_that_are_missing(tmp_path: Path) -> None:
 
 
 def test_weights_that_do_not_fit(weights: Path) -> None:
-    with pytest.raises(FileFormatError, match=r"weights of resnet20-cifar10 .* does not fit"):
+    with pytest.raises(
+        FileFormatError, match=r"weights of resnet20-cifar10 .* do not fit"
+    ) as caught:
         load_backbone("resnet20-cifar10", weights)
+    assert "2 of another shape (fc.bias (100,) instead of (10,), fc.weight" in str(caught.value)
+    assert str(weights) in str(caught.value)
     torch.save({"conv": torch.zeros(1)}, weights)
-    with pytest.raises(FileFormatError, match="does not fit"):
+    missing = r"do not fit: \d+ missing \(bn1.bias, .*, …\), 1 unexpected \(conv\)"
+    with pytest.raises(FileFormatError, match=missing):
         load_backbone("resnet20-cifar100", weights)
+
+
+def test_weights_as_safetensors(weights: Path, tmp_path: Path) -> None:
+    state = torch.load(weights, weights_only=True)
+    save_file(state, tmp_path / "weights.safetensors")
+    network, _ = load_backbone("resnet20-cifar100", tmp_path / "weights.safetensors")
+    assert fingerprint(network.state_dict()) == fingerprint(state)
 
 
 class Evil:
@@ -162,12 +186,12 @@ def test_weights_that_are_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"conv1.weight": Evil()}, weights)
-    with pytest.raises(FileFormatError, match="no PyTorch checkpoint, or not a safe one"):
+    with pytest.raises(FileFormatError, match="PyTorch checkpoint, or not a safe one"):
         load_backbone("resnet20-cifar100", weights)
     assert not (tmp_path / "evil").exists()
     for content in (b"", b"hello", bytes(100), b"PK\x03\x04" + bytes(100)):
         weights.write_bytes(content)
-        with pytest.raises(FileFormatError, match="no PyTorch checkpoint"):
+        with pytest.raises(FileFormatError, match=r"neither a \.safetensors file nor"):
             load_backbone("resnet20-cifar100", weights)
     torch.save([1, 2], weights)
     with pytest.raises(FileFormatError, match="expected a state dict"):
@@ -175,7 +199,7 @@ def test_weights_that_are_none(
 
 
 def test_the_backbone_is_frozen(weights: Path) -> None:
-    network = load_backbone("resnet20-cifar100", weights)
+    network, _ = load_backbone("resnet20-cifar100", weights)
     assert not network.training
     assert not any(parameter.requires_grad for parameter in network.parameters())
 

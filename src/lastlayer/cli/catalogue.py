@@ -28,7 +28,8 @@ ADVICE = {
 @app.command("list")
 def list_(
     what: Annotated[
-        str, typer.Argument(help="heads, scenarios, features or backbones; all if not named.")
+        str,
+        typer.Argument(help="heads, scenarios, features, datasets, backbones or plans; all."),
     ] = "",
 ) -> None:
     """Say what there is, by the names that the other commands take."""
@@ -61,16 +62,34 @@ def _features() -> Iterator[Row]:
         yield short, full, str(load_features(full))
 
 
+def _datasets() -> Iterator[Row]:
+    from lastlayer.features.datasets import DATASETS  # noqa: PLC0415
+
+    for name, dataset in DATASETS.items():
+        yield name, f"labels: {', '.join(dataset.labels)}", dataset.description
+
+
 def _backbones() -> Iterator[Row]:
     from lastlayer.features.backbones import BACKBONES  # noqa: PLC0415
 
     for name, backbone in BACKBONES.items():
         yield name, f"weights: {backbone.weights}"
+    yield "timm:NAME", "any model of timm, with its weights and preprocessing"
+
+
+def _plans() -> Iterator[Row]:
+    from lastlayer.study.plan import SHIPPED  # noqa: PLC0415
+
+    for name, path in SHIPPED.items():
+        with path.open(encoding="utf-8") as file:
+            yield name, file.readline().strip("# \n")
 
 
 LISTS: Mapping[str, Callable[[], Iterator[Row]]] = {
     "heads": _heads,
     "scenarios": _scenarios,
     "features": _features,
+    "datasets": _datasets,
     "backbones": _backbones,
+    "plans": _plans,
 }

@@ -1,12 +1,13 @@
 """Commands that make features: of embeddings, and of images."""
 
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from lastlayer.cli.app import app
+from lastlayer.cli.images import image_bar
 from lastlayer.cli.out import make_room
 
 
@@ -36,40 +37,60 @@ def import_(
 
 @app.command()
 def extract(
-    dataset: Annotated[str, typer.Argument(help="cifar10 or cifar100.")],
-    root: Annotated[Path, typer.Option(help="Folder with the data set's official files.")],
-    backbone: Annotated[str, typer.Option(help="resnet20-cifar10 or resnet20-cifar100.")],
+    dataset: Annotated[
+        str, typer.Argument(help="folder for your own images, or: lastlayer list datasets.")
+    ],
+    root: Annotated[Path, typer.Option(help="Folder with the data set's files.")],
+    backbone: Annotated[
+        str, typer.Option(help="timm:NAME for any model of timm, or: lastlayer list backbones.")
+    ],
     out: Annotated[Path, typer.Option(help="The features file to write.")],
     weights: Annotated[
         Path | None,
-        typer.Option(
-            help="File of the backbone's weights, always needed: see lastlayer list backbones."
-        ),
+        typer.Option(help="File of weights, .safetensors or a state dict.  [downloaded]"),
     ] = None,
     normalisation: Annotated[
-        str, typer.Option(help="authors: as in the study; trained: as the backbone was trained.")
-    ] = "authors",
+        str | None,
+        typer.Option(
+            help="authors: images as in the study, the usual; trained: as the backbone was trained."
+        ),
+    ] = None,
+    test: Annotated[
+        float | None, typer.Option(help="Part of each class to draw as test, for a folder.  [0.2]")
+    ] = None,
+    thin: Annotated[int, typer.Option(help="Keep one in so many training images.")] = 1,
+    seed: Annotated[int, typer.Option(help="Decides what is drawn.")] = 0,
+    broken: Annotated[str, typer.Option(help="stop or skip, at a broken image.")] = "stop",
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
-    batch_size: Annotated[int, typer.Option(help="Images in one go.")] = 500,
+    precision: Annotated[str, typer.Option(help="full, or mixed on a GPU.")] = "full",
+    batch_size: Annotated[int, typer.Option(help="Images in one go.")] = 64,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that decode images.  [one per core, 8 at most]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
-    """Compute the features of a data set's images on a frozen backbone."""
-    from rich.progress import Progress  # noqa: PLC0415  (keeps --help quick)
-
-    from lastlayer.features.extraction import extract as compute  # noqa: PLC0415
+    """Compute the features of images on a frozen backbone; what was interrupted goes on."""
+    from lastlayer.features.named import extract_named  # noqa: PLC0415  (keeps --help quick)
 
     make_room(out)
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(f"{dataset} on {backbone}")
-        data = compute(
+    start = monotonic()
+    with image_bar(f"{dataset} on {backbone}") as tell:
+        data = extract_named(
             dataset,
             root,
             backbone,
-            weights,
+            out,
+            weights=weights,
             normalisation=normalisation,
-            batch_size=batch_size,
+            test=test,
+            thin=thin,
+            seed=seed,
             dtype=dtype,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+            precision=precision,
+            broken=broken,
+            batch_size=batch_size,
+            workers=workers,
+            device=device,
+            progress=tell,
         )
-    data.save(out)
-    print(f"wrote {out}: {data}")
+    print(f"wrote {out}: {data}, in {monotonic() - start:.0f} s")

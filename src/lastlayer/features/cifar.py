@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.features.cifar_formats import (
@@ -19,17 +18,10 @@ from lastlayer.features.cifar_formats import (
     parse_pickled_names,
     parse_records,
 )
+from lastlayer.features.images import Images, ImageSet
 from lastlayer.names import look_up
 
 HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
-
-
-@dataclass(frozen=True)
-class Images:
-    """The images of one split."""
-
-    x: Tensor  # (n, 3, 32, 32) uint8
-    labels: Mapping[str, Tensor]  # each (n,) int64
 
 
 @dataclass(frozen=True)
@@ -102,10 +94,8 @@ CIFAR = {
 }
 
 
-def read_cifar(
-    name: str, root: str | os.PathLike[str]
-) -> tuple[Images, Images, dict[str, tuple[str, ...]]]:
-    """Read a data set: its training images, its test images, and the names of its classes.
+def read_cifar(name: str, root: str | os.PathLike[str]) -> ImageSet:
+    """Read a data set whole: it is small.
 
     Args:
         name: ``cifar10`` or ``cifar100``.
@@ -123,7 +113,7 @@ def read_cifar(
             raise FileFormatError(
                 f"expected {top + 1} names of '{column}' in {folder}, got {known}"
             )
-    return train, test, names
+    return ImageSet(name, train, test, names)
 
 
 def _find(versions: tuple[Version, ...], root: Path) -> tuple[Path, Version]:

@@ -1,104 +1,148 @@
-"""Compute the features of a data set's images on a frozen backbone."""
+"""Compute the features of images on a frozen network, and write them to a file."""
 
+import hashlib
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from math import ceil
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from lastlayer import files
-from lastlayer.errors import OptionError
-from lastlayer.features.backbones import BACKBONES, load_backbone
-from lastlayer.features.cifar import read_cifar
+from lastlayer.errors import DataError, FileFormatError, OptionError
 from lastlayer.features.data import Features, Origin
 from lastlayer.features.feature_set import FeatureSet
+from lastlayer.features.frozen import Frozen
+from lastlayer.features.images import ImageSet
+from lastlayer.features.loading import Rows, Transform, digest, load
+from lastlayer.features.parts import Parts, Piece
 from lastlayer.names import look_up
 
-Statistics = tuple[tuple[float, float, float], tuple[float, float, float]]  # mean, std
-
-# What the authors of the study normalised the images with, whatever the backbone.
-AUTHORS: dict[str, Statistics] = {
-    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
-    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2009, 0.1984, 0.2023)),
-}
-NORMALISATIONS: dict[str, Callable[[str, str], Statistics]] = {
-    "authors": lambda dataset, backbone: AUTHORS[dataset],
-    "trained": lambda dataset, backbone: (BACKBONES[backbone].mean, BACKBONES[backbone].std),
-}
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
+Tell = Callable[[int, int], None]  # takes the number of images done, and in all
+Make = Callable[[Sequence[range]], Iterator[Piece]]  # computes the features of batches of rows
 
 
 def extract(
-    dataset: str,
-    root: str | os.PathLike[str],
-    backbone: str,
-    weights: str | os.PathLike[str] | None,
+    images: ImageSet,
+    network: nn.Module,
+    transform: Transform,
+    out: str | os.PathLike[str],
     *,
-    normalisation: str = "authors",
-    batch_size: int = 500,
+    origin: Origin | None = None,
     dtype: str = "float16",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    precision: str = "full",
+    batch_size: int = 64,
+    workers: int | None = None,
+    device: str = "auto",
+    broken: str = "stop",
+    progress: Tell = lambda done, total: None,
 ) -> Features:
-    """Read the images, push them through the backbone in batches, and keep the features.
+    """Push images through a frozen network, and keep what comes out as a features file.
+
+    What is done lies in a folder beside ``out`` until all is: an extraction that was interrupted
+    goes on where it stopped when it is called again.
 
     Args:
-        dataset: ``cifar10`` or ``cifar100``.
-        root: Where its official files are.
-        backbone: A name of ``BACKBONES``.
-        weights: The file of its released weights.
-        normalisation: ``authors`` as in the study, ``trained`` as the backbone was trained with.
-        batch_size: Images in one go.
+        images: From ``read_images``, or put together by hand.
+        network: Any module that maps a batch of images to features (n, …); it is put into
+            evaluation mode, and on the device.
+        transform: Makes of one image the tensor that the network takes: of an RGB image of Pillow,
+            or of pixels (3, h, w) uint8 where the data set has no image files, as CIFAR.
+        out: The features file to write.
+        origin: What is to be said of where the features come from.
         dtype: ``float16`` or ``float32``, how the features are kept.
-        progress: Called after each batch with the number of images done and in all.
+        precision: ``full``, or ``mixed``: half precision on a GPU where that is safe.
+        batch_size: Images in one go.
+        workers: Processes that decode images; one per core, at most 8, if not given.
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
+        broken: ``stop`` at an image that cannot be read, or ``skip`` it with a warning.
+        progress: Called after each batch.
     """
-    look_up(dataset, AUTHORS, "data set")
     kept = look_up(dtype, DTYPES, "type of features")
-    statistics = look_up(normalisation, NORMALISATIONS, "normalisation")
-    if batch_size < 1:
-        raise OptionError(f"expected a batch size of at least 1, got {batch_size}")
-    network = load_backbone(backbone, weights)
-    train, test, names = read_cifar(dataset, root)
-    batches = [*train.x.split(batch_size), *test.x.split(batch_size)]
-    z = _forward(network, batches, statistics(dataset, backbone), progress).to(kept)
-    n = len(train.x)
-    origin = Origin(
-        dataset=dataset,
-        backbone=backbone,
-        weights=files.fingerprint(network.state_dict()),
-        normalisation=normalisation,
-        made=_command(dataset, backbone, normalisation, dtype),
-    )
-    return Features(FeatureSet(z[:n], train.labels), FeatureSet(z[n:], test.labels), names, origin)
+    skip = look_up(broken, {"stop": False, "skip": True}, "way with broken images")
+    if workers is None:
+        workers = 0 if isinstance(images.train.x, Tensor) else min(8, os.cpu_count() or 1)
+    if batch_size < 1 or workers < 0:
+        raise OptionError(
+            f"expected a batch size from 1 and workers from 0, got {batch_size} and {workers}"
+        )
+    frozen = Frozen.on(network, device, precision)
+    weights = files.fingerprint(network.state_dict())
+    setting = {
+        "images": images.digest,
+        "network": hashlib.sha256(f"{network}{weights}".encode()).hexdigest(),
+        "transform": digest(transform, images),
+        "dtype": dtype,
+        "precision": precision,
+    }
+    parts = Parts(Path(out), setting, len(images))
+    rows = Rows(images, transform)
+    _fill(parts, batch_size, progress, _pieces(rows, frozen, kept, skip, workers))
+    origin = origin or Origin(dataset=images.name, backbone=type(network).__name__)
+    data = _join(parts, images, replace(origin, weights=weights))
+    data.save(out)
+    parts.remove()
+    return data
 
 
-def normalise(images: Tensor, statistics: Statistics) -> Tensor:
-    """Turn pixels 0…255 into what a network was trained on.
-
-    >>> normalise(torch.full((1, 3, 1, 1), 255), ((1.0, 0.5, 0.5), (1.0, 1.0, 0.5))).flatten()
-    tensor([0.0000, 0.5000, 1.0000])
-    """
-    mean, std = (torch.tensor(values).view(3, 1, 1) for values in statistics)
-    return (images / 255 - mean) / std
-
-
-def _forward(
-    network: nn.Module,
-    batches: list[Tensor],
-    statistics: Statistics,
-    progress: Callable[[int, int], None],
-) -> Tensor:
-    total, done, features = sum(len(batch) for batch in batches), 0, []
-    with torch.inference_mode():
-        for batch in batches:
-            features.append(network(normalise(batch, statistics)))
-            done += len(batch)
-            progress(done, total)
-    return torch.cat(features)
+def _fill(parts: Parts, batch_size: int, progress: Tell, make: Make) -> None:
+    """Make the parts that are missing; the next images are loaded while one is written."""
+    missing = parts.missing()
+    done = parts.total - sum(map(len, missing))
+    batches = [
+        part[start : start + batch_size]
+        for part in missing
+        for start in range(0, len(part), batch_size)
+    ]
+    pieces = make(batches)
+    for part in missing:
+        made: list[Piece] = []
+        for piece in islice(pieces, ceil(len(part) / batch_size)):
+            made.append(piece)
+            done += len(piece)
+            progress(done, parts.total)
+        parts.write(part.start, made)
 
 
-def _command(dataset: str, backbone: str, normalisation: str, dtype: str) -> str:
-    """Give the command that makes these features again, with no path of this machine in it."""
-    return (
-        f"lastlayer extract {dataset} --root ROOT --backbone {backbone} --weights WEIGHTS "
-        f"--normalisation {normalisation} --dtype {dtype} --out FILE"
-    )
+def _pieces(rows: Rows, frozen: Frozen, dtype: torch.dtype, skip: bool, workers: int) -> Make:
+    """Give what computes the features of batches of images."""
+
+    def make(batches: Sequence[range]) -> Iterator[Piece]:
+        for batch in load(rows, batches, workers, pinned=frozen.on_gpu):
+            if batch.unreadable and not skip:
+                raise FileFormatError(
+                    f"{batch.unreadable[0]}; mend or remove it, or skip broken images"
+                )
+            z = frozen(batch.x).to(dtype) if len(batch.rows) else torch.empty(0, 0, dtype=dtype)
+            _check_finite(z, batch.rows, rows)
+            yield Piece(batch.rows, z, batch.unreadable)
+
+    return make
+
+
+def _check_finite(z: Tensor, rows: Tensor, source: Rows) -> None:
+    """Refuse what a file of features cannot hold, and name the image."""
+    bad = ~z.isfinite().all(1)
+    if bad.any():
+        raise DataError(
+            f"expected finite features, but {source.name(int(rows[bad][0]))} gets NaN or infinity: "
+            "keep them as float32 if they are too large for float16, or mend the weights"
+        )
+
+
+def _join(parts: Parts, images: ImageSet, origin: Origin) -> Features:
+    """Put the parts together, with the labels of the images that could be read."""
+    made = parts.join()
+    if made.unreadable:
+        few = "; ".join(made.unreadable[:5])
+        warnings.warn(f"left out {len(made.unreadable)} broken images: {few}", stacklevel=3)
+    n = len(images.train)
+    in_train = made.rows < n
+    train = FeatureSet(made.z[in_train], images.train.take(made.rows[in_train]).labels)
+    test = FeatureSet(made.z[~in_train], images.test.take(made.rows[~in_train] - n).labels)
+    return Features(train, test, images.names, origin)

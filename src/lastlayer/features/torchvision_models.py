@@ -1,0 +1,65 @@
+"""The study's ImageNet networks from torchvision, without the layers after their features."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from lastlayer.errors import MissingFileError
+from lastlayer.features.extras import images_extra
+
+
+def _models() -> Any:
+    with images_extra("a backbone of torchvision"):
+        from torchvision import models  # noqa: PLC0415  (an extra)
+    return models
+
+
+def _resnet18(models: Any) -> nn.Module:
+    """512 features, pooled over the image."""
+    network: nn.Module = models.resnet18(weights=None)
+    network.fc = nn.Identity()
+    return network
+
+
+def _vgg16(models: Any) -> nn.Module:
+    """4096 features, those that the last layer sees."""
+    network = models.vgg16(weights=None, init_weights=False)
+    network.classifier[6] = nn.Identity()
+    return cast(nn.Module, network)
+
+
+def _googlenet(models: Any) -> nn.Module:
+    """1024 features; it normalises images once more itself, as its weights were trained."""
+    network: nn.Module = models.googlenet(
+        weights=None, aux_logits=False, transform_input=True, init_weights=False
+    )
+    network.fc = nn.Identity()
+    return network
+
+
+BUILDERS: Mapping[str, tuple[Callable[[Any], nn.Module], str]] = {
+    "resnet18": (_resnet18, "ResNet18_Weights"),
+    "vgg16": (_vgg16, "VGG16_Weights"),
+    "googlenet": (_googlenet, "GoogLeNet_Weights"),
+}
+
+
+def build_torchvision(name: str) -> nn.Module:
+    """Build a network that gives its features; its weights are random."""
+    return BUILDERS[name][0](_models())
+
+
+def fetch_torchvision(name: str) -> Mapping[str, Tensor]:
+    """Download the weights trained on ImageNet, or take them from PyTorch's cache."""
+    weights = getattr(_models(), BUILDERS[name][1]).IMAGENET1K_V1
+    try:
+        state: Mapping[str, Tensor] = weights.get_state_dict(
+            progress=False, check_hash=True, weights_only=True
+        )
+    except Exception as error:  # a download may fail in many ways
+        raise MissingFileError(
+            f"expected to download the weights of {name}, but that fails ({error}): bring "
+            f"{weights.url} here and name the file with --weights"
+        ) from error
+    return state

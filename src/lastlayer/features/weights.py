@@ -1,0 +1,70 @@
+"""Weights from a file into a network: safetensors, or a state dict that can run no code."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from lastlayer.errors import FileFormatError, MissingFileError
+
+
+def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[str, Tensor]:
+    """Read a state dict; ``expected`` says what it is and where it can be had."""
+    if weights is None or not Path(weights).is_file():
+        given = "none were given" if weights is None else f"there is no file {weights}"
+        raise MissingFileError(
+            f"expected {expected}, but {given}: download and name them with --weights"
+        )
+    try:
+        if Path(weights).suffix == ".safetensors":
+            return load_file(weights)
+        state = torch.load(weights, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file may raise anything
+        raise FileFormatError(
+            f"expected {expected}, but {weights} is neither a .safetensors file nor a PyTorch "
+            "checkpoint, or not a safe one"
+        ) from error
+    if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
+        held = list(state)[:5] if isinstance(state, Mapping) else type(state).__name__
+        raise FileFormatError(
+            f"expected a state dict in {weights}, names with tensors, got {held}: save "
+            "network.state_dict() alone"
+        )
+    return dict(state)
+
+
+def fit(
+    network: nn.Module, state: Mapping[str, Tensor], source: str, unused: tuple[str, ...] = ()
+) -> None:
+    """Put all weights into a network; those whose names begin with ``unused`` it does not need."""
+    wanted = network.state_dict()
+    given = {
+        name: value
+        for name, value in state.items()
+        if name in wanted or not name.startswith(unused)
+    }
+    shapes = {
+        f"{name} {tuple(given[name].shape)} instead of {tuple(wanted[name].shape)}"
+        for name in wanted.keys() & given.keys()
+        if given[name].shape != wanted[name].shape
+    }
+    wrong = {
+        # Files of early versions of PyTorch lack this count, which only training reads.
+        "missing": {
+            name for name in wanted.keys() - given.keys() if "num_batches_tracked" not in name
+        },
+        "unexpected": given.keys() - wanted.keys(),
+        "of another shape": shapes,
+    }
+    found = [f"{len(names)} {what} ({_few(names)})" for what, names in wrong.items() if names]
+    if found:
+        raise FileFormatError(f"expected {source}, but they do not fit: {', '.join(found)}")
+    network.load_state_dict(given)
+
+
+def _few(names: set[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (", …" if len(listed) > 3 else "")
