@@ -1,0 +1,127 @@
+"""A learner: one network with one of our layers on top, trained end to end."""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Adam, Optimizer
+
+from lastlayer.errors import OptionError, ShapeError
+from lastlayer.layers import LAYERS, MASKS, Layer
+from lastlayer.names import look_up
+from lastlayer.training.image_pool import ImagePool
+from lastlayer.training.replay_memory import START, generator_for
+
+TEST_BATCH = 2000
+
+MakeBackbone = Callable[[], nn.Module]  # images (n, channels, height, width) → features (n, h)
+MakeOptimizer = Callable[[Iterable[nn.Parameter], float, bool], Optimizer]
+
+
+def _adam(parameters: Iterable[nn.Parameter], lr: float, on_gpu: bool) -> Optimizer:
+    return Adam(parameters, lr=lr, fused=on_gpu, capturable=on_gpu)
+
+
+def _sgd(parameters: Iterable[nn.Parameter], lr: float, on_gpu: bool) -> Optimizer:
+    return SGD(parameters, lr=lr, momentum=0.9, fused=on_gpu)
+
+
+OPTIMIZERS: Mapping[str, MakeOptimizer] = {"adam": _adam, "sgd": _sgd}
+
+
+@dataclass(frozen=True)
+class Network:
+    """What tells one network of a run from another."""
+
+    layer: str = "linear"
+    mask: str = "none"
+    balance: float = 1.0  # instances of an old class in an epoch, for each of a new one
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the names and numbers."""
+        look_up(self.layer, LAYERS, "layer")
+        look_up(self.mask, MASKS, "mask")
+        if not 0 <= self.balance < math.inf:
+            raise OptionError(f"expected a replay balance of 0 or more, got {self.balance}")
+        if self.seed < 0:
+            raise OptionError(f"expected a seed of 0 or more, got {self.seed}")
+
+    def __str__(self) -> str:
+        """Name it, for people and for folders."""
+        return f"{self.layer}+{self.mask}-balance-{self.balance}-seed-{self.seed}"
+
+
+class Learner:
+    """Takes training steps, and gives features and answers of the test images.
+
+    The seed decides the first weights: the backbone's are the same for every layer and mask.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        pool: ImagePool,
+        make_backbone: MakeBackbone,
+        optimizer: str,
+        lr: float,
+    ) -> None:
+        self.pool, self.keep = pool, MASKS[network.mask]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator_for(START, network.seed).initial_seed())
+            backbone = make_backbone().to(pool.shift)
+            self.layer: Layer = LAYERS[network.layer](_size(backbone, pool), pool.n_classes)
+        self.layer.to(pool.shift)
+        parts = OrderedDict[str, nn.Module](backbone=backbone, layer=self.layer)
+        self.net = nn.Sequential(parts)
+        make_optimizer = OPTIMIZERS[optimizer]
+        self.optimizer = make_optimizer(self.net.parameters(), lr, pool.x.is_cuda)
+
+    def restart(self) -> None:
+        """Make the optimizer forget, in place: a recorded step goes on using its tensors."""
+        for state in self.optimizer.state.values():
+            for value in state.values():
+                value.zero_()
+
+    def step(self, rows: Tensor) -> None:
+        """Train on one batch of the pool's rows; nothing here waits for a GPU."""
+        y = self.pool.y[rows]
+        one_hot = functional.one_hot(y, self.pool.n_classes).mT
+        logits = self.net(self.pool.batch(rows))
+        loss = functional.cross_entropy(logits * self.keep(one_hot).mT, y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    @torch.no_grad()
+    def features(self) -> Tensor:
+        """Give what the layer sees of the test images: (m, h)."""
+        self.net.eval()
+        backbone = self.net[0]
+        parts = self.pool.test_x.split(TEST_BATCH)
+        z = torch.cat([backbone(self.pool.normalised(part)) for part in parts])
+        self.net.train()
+        return z
+
+    @torch.no_grad()
+    def right(self) -> Tensor:
+        """Count the right answers of each class (N,); −1 if training left the finite numbers."""
+        logits = self.layer(self.features())
+        hits = self.pool.test_y[logits.argmax(dim=1) == self.pool.test_y]
+        counts = torch.bincount(hits, minlength=self.pool.n_classes)
+        return torch.where(logits.isfinite().all(), counts, -1).cpu()
+
+
+@torch.no_grad()
+def _size(backbone: nn.Module, pool: ImagePool) -> int:
+    """Find the size of a backbone's features by looking at two images."""
+    z = backbone.eval()(pool.normalised(pool.test_x[:2]))
+    backbone.train()
+    if not isinstance(z, Tensor) or z.dim() != 2:
+        got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+        raise ShapeError(f"expected a backbone that gives features (n, h), got {got}")
+    return z.shape[1]

@@ -1,0 +1,137 @@
+"""End to end with replay: whole networks trained task after task, one or many at once."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import OptionError
+from lastlayer.files import fingerprint
+from lastlayer.names import look_up
+from lastlayer.training.checkpoint import Checkpoints
+from lastlayer.training.image_pool import ImagePool
+from lastlayer.training.learner import OPTIMIZERS, Learner, MakeBackbone, Network
+from lastlayer.training.learner_steps import Steps, steps_of
+from lastlayer.training.replay_memory import ReplayStream
+from lastlayer.training.replay_tasks import check_tasks
+from lastlayer.training.trainee import TaskEnd, Trainee
+
+
+@dataclass(frozen=True)
+class ReplayRules:
+    """How all networks are trained: as in the paper, which says nothing of the epochs."""
+
+    epochs: int = 5  # of a task
+    batch_size: int = 8
+    per_class: int = 2000  # kept of a task, for each of its classes
+    optimizer: str = "adam"
+    lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        look_up(self.optimizer, OPTIMIZERS, "optimizer")
+        if self.epochs < 1 or self.batch_size < 2 or self.per_class < 1:
+            raise OptionError(
+                "expected epochs and a memory per class from 1, and batches from 2, "
+                f"got {self.epochs}, {self.per_class} and {self.batch_size}"
+            )
+        if not 0 < self.lr < math.inf:
+            raise OptionError(f"expected a learning rate above 0, got {self.lr}")
+
+
+def train_replay(
+    pool: ImagePool,
+    tasks: Sequence[Tensor],
+    networks: Sequence[Network],
+    make_backbone: MakeBackbone,
+    rules: ReplayRules = ReplayRules(),  # noqa: B008  (frozen)
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    on_epoch: Callable[[int], None] | None = None,
+) -> Iterator[TaskEnd]:
+    """Train networks on a stream of image tasks with replay, side by side on the pool's device.
+
+    Gives the end of the first task for each network, then of the next task. A network is trained
+    as it would be alone. On a GPU convolutions are computed in full float32, not in TF32.
+
+    Args:
+        pool: the images, on the device to train on.
+        tasks: the training rows of each task, in the order in which they arrive.
+        networks: what to train; they may differ in layer, mask, balance and seed.
+        make_backbone: gives a new network from images to features (n, h), its weights drawn from
+            PyTorch's generator.
+        rules: what all networks have in common.
+        folder: where checkpoints are written after each epoch. A run that was killed goes on from
+            there; it gives the ends of all tasks, also of those that were done.
+        on_epoch: called with the number of images after each epoch of a network.
+    """
+    rows = [task.cpu() for task in tasks]
+    y = pool.y.cpu()
+    check_tasks(rows, y, rules.per_class)
+    common = {} if folder is None else asdict(rules) | _fingerprints(pool, rows)
+    trainees = []
+    for network in networks:
+        stream = ReplayStream(rows, y, rules.per_class, network.balance, network.seed)
+        learner = Learner(network, pool, make_backbone, rules.optimizer, rules.lr)
+        steps = steps_of(learner, rules.batch_size, max(len(task) for task in stream.rows))
+        checkpoints = None
+        if folder is not None:
+            first = {"start": fingerprint(learner.net.state_dict())}
+            setting = asdict(network) | common | first
+            checkpoints = Checkpoints(Path(folder) / str(network), setting, rules.epochs)
+        trainees.append(Trainee(network, stream, learner, steps, checkpoints))
+    return _train(trainees, len(tasks), rules.epochs, on_epoch or (lambda images: None))
+
+
+def _train(
+    trainees: list[Trainee], n_tasks: int, n_epochs: int, on_epoch: Callable[[int], None]
+) -> Iterator[TaskEnd]:
+    for task in range(n_tasks):
+        for trainee in trainees:
+            trainee.begin(task)
+        for epoch in range(n_epochs):
+            behind = [trainee for trainee in trainees if len(trainee.right) == epoch]
+            orders = [trainee.stream.order(task, epoch) for trainee in behind]
+            with _full_precision():
+                _take_steps([trainee.steps for trainee in behind], orders)
+                for trainee in behind:
+                    trainee.end_epoch(task)
+            for order in orders:
+                on_epoch(len(order))
+        for trainee in trainees:
+            with _full_precision():
+                end = trainee.end(task)
+            yield end
+
+
+def _take_steps(all_steps: Sequence[Steps], orders: Sequence[Tensor]) -> None:
+    """Take an epoch of every learner, in turns; one whose epoch is shorter is done earlier."""
+    counts = [steps.begin(order) for steps, order in zip(all_steps, orders, strict=True)]
+    for step in range(max(counts, default=0)):
+        for steps, n_steps in zip(all_steps, counts, strict=True):
+            if step < n_steps:
+                steps.take(step)
+    for steps in all_steps:
+        steps.end()
+
+
+def _full_precision() -> AbstractContextManager[None]:
+    """Keep TF32, PyTorch's default for convolutions on a GPU, out of a block."""
+    now = torch.backends.cudnn
+    flags: AbstractContextManager[None] = now.flags(
+        now.enabled, now.benchmark, deterministic=now.deterministic, allow_tf32=False
+    )
+    return flags
+
+
+def _fingerprints(pool: ImagePool, tasks: Sequence[Tensor]) -> dict[str, str]:
+    """Name the data: the images with what normalises them, and the rows of each task."""
+    images = {"x": pool.x, "y": pool.y, "test_x": pool.test_x, "test_y": pool.test_y}
+    images |= {"scale": pool.scale, "shift": pool.shift}
+    rows = {str(task): rows for task, rows in enumerate(tasks)}
+    return {"images": fingerprint(images), "tasks": fingerprint(rows)}

@@ -1,0 +1,92 @@
+"""Replay: what is remembered of a task, and how often each old class comes back in an epoch."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+START, REMEMBER, REPLAY, SHUFFLE = range(4)  # what random numbers are for
+
+
+def generator_for(purpose: int, seed: int, task: int = 0, epoch: int = 0) -> torch.Generator:
+    """Give the random numbers of one purpose: decided by its place in the run, so none are stored.
+
+    >>> torch.rand(1, generator=generator_for(SHUFFLE, 3, task=1)).item() == torch.rand(
+    ...     1, generator=generator_for(SHUFFLE, 3, task=1)
+    ... ).item()
+    True
+    """
+    state = np.random.SeedSequence((purpose, seed, task, epoch)).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))
+
+
+def remember(rows: Tensor, y: Tensor, per_class: int, generator: torch.Generator) -> Tensor:
+    """Draw what is kept of a task: ``per_class`` × its classes, with replacement, from all of it.
+
+    So a class is kept about ``per_class`` times, not exactly, and may be kept less than another.
+    """
+    n = per_class * len(y[rows].unique())
+    return rows[torch.randint(len(rows), (n,), generator=generator)]
+
+
+def replayed(balance: float, largest: int) -> int:
+    """Count the instances of an old class in an epoch: balance × the largest count of a new class.
+
+    The product is exact for the decimal number that ``balance`` is written as; a half rounds up.
+
+    >>> replayed(0.29, 50), replayed(0.01, 5000), replayed(0.001, 100)
+    (15, 50, 0)
+    """
+    return floor(Fraction(str(balance)) * largest + Fraction(1, 2))
+
+
+def with_replay(
+    new: Tensor, memory: Tensor, y: Tensor, balance: float, generator: torch.Generator
+) -> Tensor:
+    """Give the rows of a task's epoch, each as often as it is trained on.
+
+    Rows of the task are untouched. An old class, one in the memory that the task has not, comes
+    ``replayed`` times: every remembered sample equally often, the rest drawn without replacement.
+    """
+    new_classes, counts = y[new].unique(return_counts=True)
+    n = replayed(balance, int(counts.max()))
+    old_classes = [c for c in y[memory].unique() if not bool((new_classes == c).any())]
+    parts = [_resampled(memory[y[memory] == c], n, generator) for c in old_classes]
+    return torch.cat([new, *parts])
+
+
+def _resampled(rows: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Give n rows out of some: each n // len(rows) times, and some of them once more."""
+    times, rest = divmod(n, len(rows))
+    return torch.cat(
+        [rows.repeat(times), rows[torch.randperm(len(rows), generator=generator)[:rest]]]
+    )
+
+
+class ReplayStream:
+    """What one network is trained on: the instances of each task, and their order in an epoch.
+
+    The memory of a task is drawn after it, the instances of an epoch are chosen once for a task,
+    and each epoch shuffles them anew.
+    """
+
+    def __init__(
+        self, tasks: Sequence[Tensor], y: Tensor, per_class: int, balance: float, seed: int
+    ) -> None:
+        self.seed = seed
+        self.rows: list[Tensor] = []
+        memory = tasks[0][:0]
+        for task, new in enumerate(tasks):
+            draw = generator_for(REPLAY, seed, task)
+            self.rows.append(with_replay(new, memory, y, balance, draw))
+            kept = remember(new, y, per_class, generator_for(REMEMBER, seed, task))
+            memory = torch.cat([memory, kept])
+
+    def order(self, task: int, epoch: int) -> Tensor:
+        """Give the rows of an epoch in the order in which they are trained on."""
+        rows = self.rows[task]
+        shuffle = generator_for(SHUFFLE, self.seed, task, epoch)
+        return rows[torch.randperm(len(rows), generator=shuffle)]

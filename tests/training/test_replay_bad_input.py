@@ -1,0 +1,123 @@
+"""What replay refuses, and how it says so."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from small_images import SmallNet, pairs, small_pool
+from torch import nn
+
+from lastlayer.errors import DataError, LabelError, OptionError, ShapeError, UnknownNameError
+from lastlayer.training.image_pool import make_image_pool
+from lastlayer.training.learner import Network
+from lastlayer.training.replay import ReplayRules, train_replay
+
+RULES = ReplayRules(epochs=1, per_class=5)
+
+
+def test_a_memory_larger_than_a_class() -> None:
+    pool = small_pool()
+    with pytest.raises(OptionError, match="got 10 samples per class, but class 5 has 9 in task 2"):
+        train_replay(pool, pairs(pool), [Network()], SmallNet, ReplayRules(per_class=10))
+
+
+@pytest.mark.parametrize("balance", [-0.1, float("nan"), float("inf")])
+def test_a_balance_that_is_none(balance: float) -> None:
+    with pytest.raises(OptionError, match=f"replay balance of 0 or more, got {balance}"):
+        Network(balance=balance)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([[0, 1, 2], [0, 1]], r"a class in task 1 that no task before had, got only \[0, 1\]"),
+        ([], "at least one task, got none"),
+        ([[0, 1], []], "rows in task 1, got none"),
+    ],
+)
+def test_a_task_without_new_classes(tasks: list[list[int]], message: str) -> None:
+    pool = small_pool()
+    rows = [torch.isin(pool.y, torch.tensor(t, dtype=torch.int64)).nonzero()[:, 0] for t in tasks]
+    with pytest.raises(DataError, match=message):
+        train_replay(pool, rows, [Network()], SmallNet, RULES)
+
+
+def test_rows_that_are_not_there() -> None:
+    pool = small_pool()
+    with pytest.raises(DataError, match="expected rows from 0 to 66 in task 0, got 0 to 67"):
+        train_replay(pool, [torch.arange(68)], [Network()], SmallNet, RULES)
+    with pytest.raises(ShapeError, match="row numbers"):
+        train_replay(pool, [torch.ones(67, dtype=torch.bool)], [Network()], SmallNet, RULES)
+
+
+def test_images_of_mixed_sizes() -> None:
+    small, large, y = torch.zeros(3, 4, 4), torch.zeros(3, 8, 8), torch.tensor([0, 1])
+    with pytest.raises(ShapeError, match=r"images of one size, got \[\(3, 4, 4\), \(3, 8, 8\)\]"):
+        make_image_pool([small, large], y, [small, small], y)
+    with pytest.raises(ShapeError, match="training and test images of one size and type"):
+        make_image_pool([small, small], y, [large, large], y)
+    with pytest.raises(ShapeError, match="images of one size, got none"):
+        make_image_pool([], y, [small], y)
+    assert make_image_pool([small, small], y, [small, small], y).x.shape == (2, 3, 4, 4)
+
+
+def test_images_and_labels_that_do_not_fit() -> None:
+    x, y = torch.zeros(2, 3, 4, 4), torch.tensor([0, 1])
+    with pytest.raises(ShapeError, match="expected 2 training labels"):
+        make_image_pool(x, y[:1], x, y)
+    with pytest.raises(LabelError, match="whole numbers from 0"):
+        make_image_pool(x, y - 1, x, y)
+    with pytest.raises(DataError, match="bytes"):
+        make_image_pool(x.long(), y, x.long(), y)
+    with pytest.raises(OptionError, match="for each of 3 channels"):
+        make_image_pool(x, y, x, y, mean=(0.1, 0.2))
+    with pytest.raises(ShapeError, match=r"\(n, channels, height, width\)"):
+        make_image_pool(x[:, 0], y, x[:, 0], y)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"lr": 0.01}, "expected {'lr': 0.01}, got {'lr': 0.001}"),
+        ({"epochs": 2}, "expected {'epochs': 2}, got {'epochs': 1}"),
+    ],
+)
+def test_a_checkpoint_of_other_rules(tmp_path: Path, changed: dict, message: str) -> None:
+    pool = small_pool()
+    list(train_replay(pool, pairs(pool), [Network()], SmallNet, RULES, folder=tmp_path))
+    other = ReplayRules(**{"epochs": 1, "per_class": 5, **changed})
+    with pytest.raises(OptionError, match="of another setting") as caught:
+        list(train_replay(pool, pairs(pool), [Network()], SmallNet, other, folder=tmp_path))
+    assert message in str(caught.value)
+    assert "choose another folder" in str(caught.value)
+
+
+def test_a_checkpoint_of_other_data_or_another_backbone(tmp_path: Path) -> None:
+    pool = small_pool()
+    list(train_replay(pool, pairs(pool), [Network()], SmallNet, RULES, folder=tmp_path))
+    more = small_pool((12, 10, 11, 13, 12, 10))
+    for tasks, images, backbone in [
+        (pairs(more), more, SmallNet),
+        (pairs(pool)[::-1], pool, SmallNet),
+        (pairs(pool), pool, lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 5))),
+    ]:
+        with pytest.raises(OptionError, match="of another setting"):
+            list(train_replay(images, tasks, [Network()], backbone, RULES, folder=tmp_path))
+
+
+def test_names_numbers_and_backbones_that_cannot_be() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'weight_norm'"):
+        Network("weightnorm")
+    with pytest.raises(UnknownNameError, match="unknown mask 'grup'; did you mean 'group'"):
+        Network(mask="grup")
+    with pytest.raises(OptionError, match="seed of 0 or more"):
+        Network(seed=-1)
+    with pytest.raises(UnknownNameError, match="unknown optimizer 'adamw'; did you mean 'adam'"):
+        ReplayRules(optimizer="adamw")
+    with pytest.raises(OptionError, match="batches from 2"):
+        ReplayRules(batch_size=1)
+    with pytest.raises(OptionError, match="learning rate above 0"):
+        ReplayRules(lr=0)
+    pool = small_pool()
+    with pytest.raises(ShapeError, match=r"features \(n, h\), got \(2, 5, 4, 4\)"):
+        train_replay(pool, pairs(pool), [Network()], lambda: nn.Conv2d(3, 5, 3, padding=1), RULES)
