@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -13,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lastlayer.atomic import in_place_of
 from lastlayer.errors import FileFormatError, MissingFileError, WriteError
 
 FORMAT = 1
@@ -44,27 +44,11 @@ def write_tensors(
     path = Path(path)
     document: dict[str, Any] = {"kind": kind, "format": FORMAT, "metadata": dict(metadata)}
     document["checksum"] = _checksum(fingerprint(tensors), document["metadata"])
-    if path.exists() and not path.is_file():
-        raise WriteError(f"expected a file to write, but {path} is a folder or a device")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, _apart(tensors), {_KEY: json.dumps(document)})
-    except (SafetensorError, OSError) as error:
+        with in_place_of(path) as unfinished:
+            save_file(_apart(tensors), unfinished, metadata={_KEY: json.dumps(document)})
+    except SafetensorError as error:
         raise WriteError(f"cannot write {path}: {error}") from error
-
-
-def _write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write beside the file, then put it in its place in one go."""
-    descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(descriptor)
-    try:
-        save_file(tensors, unfinished, metadata=metadata)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(unfinished, 0o666 & ~umask)
-        os.replace(unfinished, path)
-    finally:
-        Path(unfinished).unlink(missing_ok=True)
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

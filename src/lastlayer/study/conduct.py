@@ -18,7 +18,7 @@ from lastlayer.study.run import Run
 
 @dataclass(frozen=True)
 class Watch:
-    """What is told of a study under way; each is called from the thread that conducts it."""
+    """What is told of a study under way; ``on_progress`` comes from any thread."""
 
     on_start: Callable[[int, int], None] = lambda planned, kept: None  # runs
     on_progress: Tell | None = None

@@ -1,0 +1,35 @@
+"""Files that are written whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lastlayer.errors import WriteError
+
+
+@contextmanager
+def in_place_of(path: Path) -> Iterator[Path]:
+    """Give a file beside ``path`` to write to; it takes the place of ``path`` if all goes well.
+
+    An interrupted write leaves what was there before. Folders are made as they are needed.
+    """
+    if path.exists() and not path.is_file():
+        raise WriteError(f"expected a file to write, but {path} is a folder or a device")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+        try:
+            yield Path(unfinished)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(unfinished, 0o666 & ~umask)
+            os.replace(unfinished, path)
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
+    except OSError as error:
+        if isinstance(error, WriteError):
+            raise
+        raise WriteError(f"cannot write {path}: {error}") from error

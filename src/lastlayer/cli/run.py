@@ -1,0 +1,164 @@
+"""The main job: a plan in, one results file and a page out; and results as tables."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from lastlayer import __version__
+from lastlayer.atomic import in_place_of
+from lastlayer.cli.app import app
+from lastlayer.cli.out import make_room
+from lastlayer.cli.study import Device
+from lastlayer.cli.text import columns, count, spread
+from lastlayer.cli.view import View, duration
+from lastlayer.errors import OptionError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from lastlayer.study.prepare import Prepared
+
+
+@app.command()
+def run(
+    plan: Annotated[
+        str, typer.Argument(help="quick, demo, paper (lastlayer list plans), or a TOML file.")
+    ] = "quick",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the results; runs/PLAN if not given.")
+    ] = None,
+    features: Annotated[
+        Path, typer.Option(help="Folder of features that are not bundled, by their full names.")
+    ] = Path("features"),
+    device: Device = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would run and how long, and stop.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")
+    ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for another run in the same folder to end.")
+    ] = False,
+) -> None:
+    """Run a study: all its heads and orders, kept as they come; the same command goes on."""
+    from lastlayer.study.conduct import Watch, conduct  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.study.execute import choose_device  # noqa: PLC0415
+    from lastlayer.study.plan import read_plan  # noqa: PLC0415
+    from lastlayer.study.prepare import prepare  # noqa: PLC0415
+
+    folder = out or Path("runs") / Path(plan).stem
+    choose_device(device)
+    content, text = read_plan(plan)
+    ready = prepare(content, features)
+    if not as_json:
+        _say_what_is_missing(ready, features)
+    if dry_run:
+        _forecast(ready, folder, device)
+        return
+    with View(quiet=quiet or as_json) as view:
+        _end_on_signals(view, folder)
+        watch = Watch(view.start, view.progress, view.take, view.wait)
+        conduct(ready, text, folder, version=__version__, device=device, wait=wait, watch=watch)
+    _summarise(ready, folder, view, as_json)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="The folder that 'lastlayer run' wrote.")],
+    file: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.")],
+) -> None:
+    """Write a table of all finished runs: what each is, its accuracy and its measures."""
+    from lastlayer.results import load  # noqa: PLC0415
+
+    if file.suffix not in (".csv", ".parquet"):
+        raise OptionError(f"expected a .csv or .parquet file to write, got {file}")
+    make_room(file)
+    done = load(folder).done.drop("state", "message")
+    with in_place_of(file) as part:
+        (done.write_csv if file.suffix == ".csv" else done.write_parquet)(part)
+    print(f"{count(done.height, 'run')} in {file}")
+
+
+def _say_what_is_missing(ready: "Prepared", features: Path) -> None:
+    from lastlayer.study.sources import how_to_make  # noqa: PLC0415
+
+    if ready.missing:
+        print(f"left out, not in {features}:")
+        print(columns(((name, how_to_make(name, features)) for name in ready.missing), indent="  "))
+
+
+def _forecast(ready: "Prepared", folder: Path, device: str) -> None:
+    """Say what would run, and about how long."""
+    from lastlayer.study.forecast import forecast  # noqa: PLC0415
+
+    rows = forecast(ready, folder, device)
+    print(
+        columns(
+            [
+                ("features", "scenario", "preset", "runs", "to make", "about"),
+                *(
+                    (*what, str(runs), str(left), duration(seconds) if left else "")
+                    for what, runs, left, seconds in rows
+                ),
+            ]
+        )
+    )
+    runs, left, seconds = map(sum, list(zip(*rows, strict=True))[1:])
+    print(
+        f"{count(runs, 'run')}, {left} to make, in about {duration(seconds)}; results in {folder}"
+    )
+
+
+def _end_on_signals(view: View, folder: Path) -> None:
+    """Let Ctrl-C and a polite kill end the study at once: what is kept is whole by itself."""
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        view.close()
+        print(
+            f"stopped: {view.kept} of {count(view.planned, 'run')} are kept in {folder}; "
+            "the same command goes on from there",
+            flush=True,
+        )
+        os._exit(128 + number)  # heads are still in training, in threads that nobody waits for
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
+def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool) -> None:
+    from lastlayer.results import load  # noqa: PLC0415
+    from lastlayer.results.tables import best_heads  # noqa: PLC0415
+
+    study = load(folder)
+    best = best_heads(study.done)
+    if as_json:
+        summary = {
+            "folder": str(folder),
+            "runs": view.planned,
+            "kept": view.kept,
+            "failed": view.failed,
+            "missing": ready.missing,
+            "best": best.to_dicts(),
+        }
+        print(json.dumps(summary, ensure_ascii=False, indent=2))
+        return
+    print(columns(_best(best)))
+    if view.failed:
+        reasons = study.runs.filter(state="failed")["message"].unique(maintain_order=True)
+        print(f"{count(view.failed, 'run')} failed: {'; '.join(reasons)}")
+    print(f"{view.kept} of {count(view.planned, 'run')} in {folder}")
+
+
+def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
+    yield "features", "scenario", "preset", "best head", "final accuracy in %"
+    for row in best.iter_rows(named=True):
+        accuracy = spread(100 * row["mean"], 100 * row["deviation"])
+        yield row["features"], row["scenario"], row["preset"], row["head"], accuracy

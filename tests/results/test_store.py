@@ -1,0 +1,157 @@
+"""The results file: what is saved stays, what is not leaves no trace, and others are refused."""
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from lastlayer.errors import BusyError, FileFormatError, MissingFileError, WriteError
+from lastlayer.results import load
+from lastlayer.results.arrays import pack, unpack
+from lastlayer.results.schema import MIGRATIONS, check, prepare
+from lastlayer.results.store import FILE, Record, open_store
+
+RUN = {
+    "features": "mine", "scenario": "incremental:3", "label": "y", "head": "cosine",
+    "mask": "single", "preset": "paper", "lr": 0.1, "order": 0, "seed": 0, "subset": None,
+}  # fmt: skip
+DONE = {"state": "done", "n_classes": 4, "n_tasks": 3, "epochs": 5, "final": 0.75}
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float32, np.float64, np.int32, np.int64]),
+        hnp.array_shapes(min_dims=0, max_dims=3, min_side=0),
+    )
+)
+def test_an_array_comes_back_as_it_was(array: np.ndarray) -> None:
+    again = unpack(*pack(array))
+    assert again.dtype == array.dtype
+    np.testing.assert_array_equal(again, array)
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    curve = np.arange(6, dtype=np.int32).reshape(2, 3)
+    with open_store(tmp_path / "new" / "folder") as store:
+        about = {"names": {"y": ["a", "b"]}, "origin": {}, "n_train": 9, "n_test": 3}
+        store.describe("a plan", {"mine": ("abc", about | {"in_features": 2})}, version="1")
+        states = store.plan({"one": RUN, "two": RUN | {"order": 1}})
+        assert states == {"one": (1, "planned"), "two": (1, "planned")}
+        store.save([Record("one", DONE, {"right_by_class": curve})])
+    study = load(tmp_path / "new" / "folder")
+    assert study.about == {"plan": "a plan", "version": "1"}
+    assert study.data["mine"].names == {"y": ["a", "b"]}
+    assert study.data["mine"].fingerprint == "abc"
+    assert study.runs["state"].to_list() == ["done", "planned"]
+    (row,) = study.done.iter_rows(named=True)
+    assert row | RUN | DONE == row
+    assert study.array_names() == ["right_by_class"]
+    (array,) = study.arrays("right_by_class").values()
+    np.testing.assert_array_equal(array, curve)
+    assert study.arrays("right_by_class", study.runs.filter(state="planned")) == {}
+
+
+def test_a_file_at_rest_is_one_file(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.plan({"one": RUN})
+    assert not list(tmp_path.glob("*-wal"))
+
+
+def test_another_plan_keeps_what_is_done_and_drops_what_is_not(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.plan({"one": RUN, "two": RUN, "failed": RUN})
+        store.save([Record("one", DONE), Record("failed", {"state": "failed", "message": "no"})])
+        states = store.plan({"one": RUN, "three": RUN, "failed": RUN})
+        assert states == {"one": (1, "done"), "three": (2, "planned"), "failed": (1, "planned")}
+        assert store.plan({"three": RUN}) == {"three": (2, "planned")}
+    assert sorted(load(tmp_path).runs["digest"]) == ["one", "three"]
+
+
+def test_what_is_saved_together_is_there_wholly_or_not_at_all(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.plan({"one": RUN, "two": RUN})
+        with pytest.raises(sqlite3.IntegrityError):
+            store.save([Record("one", DONE), Record("two", {"state": "unheard of"})])
+    assert load(tmp_path).done.is_empty()
+
+
+def test_a_second_writer_is_refused_or_waits(tmp_path: Path) -> None:
+    with open_store(tmp_path), pytest.raises(BusyError, match="--wait"), open_store(tmp_path):
+        pass
+    with open_store(tmp_path):  # the first has ended
+        pass
+
+
+def test_results_are_read_while_they_are_written(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.plan({"one": RUN})
+        store.save([Record("one", DONE)])
+        assert load(tmp_path).done.height == 1
+
+
+def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / FILE) as other:
+        other.execute("CREATE TABLE run (x)")
+    other.close()
+    before = (tmp_path / FILE).read_bytes()
+    for use in (load, lambda folder: open_store(folder).__enter__()):
+        with pytest.raises(FileFormatError, match="another program"):
+            use(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == before
+    (tmp_path / FILE).write_bytes(b"no database at all, but long enough to be looked at" * 9)
+    with pytest.raises(FileFormatError, match="results file of lastlayer"):
+        load(tmp_path)
+
+
+def test_a_file_of_a_future_version_is_refused(tmp_path: Path) -> None:
+    with open_store(tmp_path):
+        pass
+    with sqlite3.connect(tmp_path / FILE) as file:
+        file.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    file.close()
+    with pytest.raises(FileFormatError, match="newer lastlayer"):
+        load(tmp_path)
+
+
+def test_an_old_file_is_brought_to_the_newest_version(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with open_store(tmp_path) as store:
+        store.plan({"one": RUN})
+    later = (*MIGRATIONS, "ALTER TABLE run ADD COLUMN colour TEXT DEFAULT 'red';")
+    connection = sqlite3.connect(path)
+    prepare(connection, path, later)
+    assert check(connection, path, later) == len(later)
+    assert connection.execute("SELECT digest, colour FROM run").fetchall() == [("one", "red")]
+    prepare(connection, path, later)  # nothing more to do
+    connection.close()
+
+
+def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with open_store(tmp_path) as store:
+        store.plan({"one": RUN})
+    connection = sqlite3.connect(path)
+    wrong = (*MIGRATIONS, "ALTER TABLE run ADD COLUMN colour TEXT; SELECT nonsense;")
+    with pytest.raises(sqlite3.OperationalError):
+        prepare(connection, path, wrong)
+    connection.close()
+    assert load(tmp_path).runs.columns[0] == "digest"
+    assert "colour" not in load(tmp_path).runs.columns
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(WriteError, match="file"), open_store(tmp_path / "file" / "out"):
+        pass
+
+
+def test_no_results_and_an_empty_file_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="lastlayer run"):
+        load(tmp_path)
+    (tmp_path / FILE).touch()
+    with pytest.raises(FileFormatError, match="empty"):
+        load(tmp_path)

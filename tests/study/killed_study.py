@@ -1,0 +1,79 @@
+"""Kills a study at random moments, in processes of its own; run by test_killed.py.
+
+The children are forked before PyTorch has made threads, so that each starts in no time.
+"""
+
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from small_data import small_data
+
+from lastlayer.errors import WriteError
+from lastlayer.study.conduct import conduct
+from lastlayer.study.plan import Plan
+from lastlayer.study.prepare import prepare
+
+FULL = 7  # the exit status of a child that found the disk full
+
+
+def plan(file: Path) -> Plan:
+    kinds = [{"features": str(file), "scenario": s} for s in ("incremental:3", "lifelong:session")]
+    return Plan.model_validate({"preset": "paper", "seeds": "0-3", "experiment": kinds})
+
+
+def start(folder: Path, file: Path, limit: int | None = None) -> int:
+    """Conduct the study in a child; with a limit no file may grow beyond so many bytes."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+        conduct(prepare(plan(file), folder), "text", folder, version="1", device="cpu")
+        status = 0
+    except WriteError as error:
+        print(error, flush=True)  # noqa: T201  (read by the test)
+        status = FULL
+    finally:
+        os._exit(status)
+
+
+def finish(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def kill(root: Path, file: Path, kills: int) -> None:
+    """Conduct once undisturbed, then again and again with kills, and once more to the end."""
+    begin = time.monotonic()
+    assert finish(start(root / "undisturbed", file)) == 0
+    whole = time.monotonic() - begin
+    chance = random.Random(0)
+    study = killed = 0
+    while killed < kills:
+        child = start(root / f"killed-{study}", file)
+        time.sleep(chance.uniform(0, whole / 3))
+        os.kill(child, signal.SIGKILL)
+        if finish(child) == -signal.SIGKILL:
+            killed += 1
+        else:  # it was finished before: the next one begins anew
+            study += 1
+    for number in range(study + 1):
+        assert finish(start(root / f"killed-{number}", file)) == 0
+
+
+if __name__ == "__main__":
+    root, task = Path(sys.argv[1]), sys.argv[2]
+    file = root / "small.safetensors"
+    small_data().save(file)
+    if task == "kill":
+        kill(root, file, kills=20)
+    else:
+        assert finish(start(root / "undisturbed", file)) == 0
+        assert finish(start(root / "full", file, limit=100_000)) == FULL
+        assert finish(start(root / "full", file)) == 0

@@ -1,0 +1,129 @@
+"""Plans: what they mean, and that every slip in one is named by its place."""
+
+from pathlib import Path
+
+import pytest
+
+from lastlayer.errors import MissingFileError, PlanError, UnknownNameError
+from lastlayer.heads import ALL_HEADS
+from lastlayer.study.plan import SHIPPED, read_plan
+
+GOOD = """
+preset = "paper"
+seeds = "0-1"
+[[experiment]]
+features = ["cifar10", "mine.safetensors"]
+scenario = { kind = "incremental", tasks = 5 }
+heads = ["linear", "cosine+single", "slda"]
+lr = [0.1, 0.01]
+[[experiment]]
+features = "cifar10"
+scenario = "iid"
+heads = ["mean"]
+seeds = [3]
+preset = "exact"
+subset = [100, "all"]
+held_out = 0.25
+"""
+
+
+def write(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "plan.toml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_every_combination_is_a_run(tmp_path: Path) -> None:
+    plan, text = read_plan(write(tmp_path, GOOD))
+    assert text == GOOD
+    first, second = (list(experiment.runs(plan)) for experiment in plan.experiment)
+    assert len(first) == 2 * (2 + 2 + 1) * 2
+    assert len(set(first)) == len(first)
+    assert {run.features for run in first} == {"cifar10/resnet20-cifar100", "mine.safetensors"}
+    assert {(run.head_name, run.lr) for run in first} == {
+        ("linear", 0.1), ("linear", 0.01), ("cosine+single", 0.1), ("cosine+single", 0.01),
+        ("slda", None),
+    }  # fmt: skip
+    assert {(run.order, run.seed) for run in first} == {(0, 0), (1, 1)}
+    assert {str(run.scenario) for run in first} == {"incremental:5"}
+    assert {(run.subset, run.seed, run.order, run.preset) for run in second} == {
+        (100, 3, 0, "exact"),
+        (None, 3, 0, "exact"),
+    }
+    assert second[0].features == "cifar10/resnet20-cifar100 (0.25 held out)"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [('"0-7"', tuple(range(8))), ("3", (3,)), ("[2, 0]", (2, 0)), ('"0-1,5"', (0, 1, 5))],
+)
+def test_seeds_are_read_as_they_are_written(
+    tmp_path: Path, seeds: str, expected: tuple[int, ...]
+) -> None:
+    plan, _ = read_plan(write(tmp_path, GOOD.replace('seeds = "0-1"', f"seeds = {seeds}")))
+    assert plan.seeds == expected
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("features = [", "feature = [", r"experiment\[0\]: unknown key 'feature'.* 'features'"),
+        ("seeds =", "seed =", "unknown key 'seed'; did you mean 'seeds'"),
+        ('"linear"', '"lineer"', r"experiment\[0\]\.heads\[0\]: unknown head 'lineer'.*'linear'"),
+        ("cosine+single", "cosine+singel", r"heads\[1\]: unknown mask 'singel'.*'single'"),
+        ('"iid"', '"idd"', r"experiment\[1\]\.scenario\[0\]: unknown scenario 'idd'"),
+        ("tasks = 5", "task = 5", r"scenario\[0\]: unknown key of a scenario 'task'.*'tasks'"),
+        (", tasks = 5", "", r"scenario\[0\]: scenario 'incremental' needs 'tasks'"),
+        ("lr = [0.1", "lr = [-0.1", r"experiment\[0\]\.lr\[0\]: .*greater than 0, got -0.1"),
+        ('"paper"', '"papper"', "preset: .*'exact' or 'paper', got 'papper'"),
+        ('preset = "paper"', "", "preset: Field required"),
+        ('"0-1"', '"a-b"', 'seeds: expected seeds as "0-7"'),
+        ("[3]", "[]", r"experiment\[1\]\.seeds: expected at least one seed"),
+        ("held_out = 0.25", "held_out = 1.5", r"experiment\[1\]\.held_out: .*less than 1, got 1.5"),
+        ('[100, "all"]', "[0]", r"experiment\[1\]\.subset\[0\]"),
+        ('["mean"]', "[]", r"experiment\[1\]\.heads: .*at least 1"),
+        ("[[experiment]]", "[experiment", "is no TOML"),
+    ],
+)
+def test_a_slip_is_named_by_its_place(tmp_path: Path, right: str, wrong: str, message: str) -> None:
+    assert right in GOOD
+    with pytest.raises(PlanError, match=message):
+        read_plan(write(tmp_path, GOOD.replace(right, wrong)))
+
+
+def test_a_plan_that_is_not_there_is_said_so() -> None:
+    with pytest.raises(MissingFileError, match="shipped are: demo"):
+        read_plan("nowhere.toml")
+    with pytest.raises(UnknownNameError, match="did you mean 'quick'"):
+        read_plan("quik")
+
+
+def test_the_quick_plan_has_every_head_and_every_kind_of_drift() -> None:
+    plan, _ = read_plan("quick")
+    runs = [run for experiment in plan.experiment for run in experiment.runs(plan)]
+    for scenario in ("cifar10", "cifar100_lifelong", "cifar100_mix"):
+        found = [run for run in runs if str(run.scenario) == scenario]
+        assert {run.head_name for run in found} == set(ALL_HEADS)
+        assert {run.order for run in found} == {0, 1, 2}
+
+
+def test_the_paper_plan_is_the_paper() -> None:
+    plan, _ = read_plan("paper")
+    runs = {run for experiment in plan.experiment for run in experiment.runs(plan)}
+    assert {run.seed for run in runs} == set(range(8))
+    continual = {str(run.scenario) for run in runs if run.scenario.kind != "iid"}
+    assert continual == {
+        "cifar10", "cifar100", "cifar100_lifelong", "cifar100_mix",
+        "core50", "core10_lifelong", "core10_mix", "cub200",
+    }  # fmt: skip
+    subsets = [run for run in runs if run.subset == 100 and run.seed == 0]
+    assert len({run.head_name for run in subsets}) == 14
+    assert len({(run.features, run.scenario) for run in subsets}) == 5
+    rates = {run.lr for run in runs if run.features == "core50/vgg16" and run.head == "cosine"}
+    assert rates == {0.1, 0.01, 0.001}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_plans_begin_with_what_they_are(name: str) -> None:
+    read_plan(name)
+    assert SHIPPED[name].read_text(encoding="utf-8").startswith("# ")
