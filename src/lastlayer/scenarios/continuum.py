@@ -1,0 +1,91 @@
+"""Scenarios of the library Continuum become ours: rows per task, taken from its task labels."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.errors import LabelError, OptionError, UnsupportedError
+from lastlayer.scenarios.scenario import Scenario
+
+Array = np.ndarray[Any, Any]
+
+
+def from_continuum(train: Any, test: Any, label: str = "y") -> Scenario:
+    """Turn a pair of Continuum's scenarios, for training and for testing, into one of ours.
+
+    A row is the place of a sample in the data that Continuum holds, in their order there.
+    ``create_subscenario`` puts data into another order: to keep track of rows, give row numbers
+    as data, ``InMemoryDataset(np.arange(len(y)), y)``. Whatever Continuum then makes of them,
+    rows are these numbers. Features in an h5 file keep their rows there by themselves.
+
+    Args:
+        train: A scenario of Continuum, in the order of tasks that is meant.
+        test: Its counterpart; with one task where train has several, the test data belong to none.
+        label: The column of your features that holds Continuum's classes.
+
+    >>> class Halves:  # what a scenario of Continuum has: data, classes, tasks
+    ...     dataset = np.arange(4), np.array([0, 1, 0, 1]), np.array([1, 1, 0, 0])
+    ...     def __len__(self):
+    ...         return 2
+    >>> from_continuum(Halves(), Halves()).tasks
+    (tensor([2, 3]), tensor([0, 1]))
+    """
+    tasks, test_tasks = _rows_per_task(train), _rows_per_task(test)
+    if len(test_tasks) not in (1, len(tasks)):
+        raise OptionError(
+            f"expected a test scenario of {len(tasks)} tasks as in train, or of one, "
+            f"got {len(test_tasks)}"
+        )
+    return Scenario(
+        name="continuum",
+        label=label,
+        n_classes=1 + max(_top_class(train), _top_class(test)),
+        tasks=tasks,
+        test_tasks=test_tasks if len(test_tasks) == len(tasks) else None,
+        order=tuple(range(len(tasks))),
+    )
+
+
+def _rows_per_task(scenario: Any) -> tuple[Tensor, ...]:
+    if hasattr(scenario, "inc_trsf"):
+        raise UnsupportedError(
+            "expected tasks of different data, but each task transforms the same data anew: "
+            "extract features of every task and use mixed with a column that tells the task"
+        )
+    if hasattr(scenario, "dataset"):
+        rows = _by_task_label(scenario.dataset, len(scenario))
+    else:
+        rows = _by_task_set([scenario[task] for task in range(len(scenario))])
+    return tuple(torch.from_numpy(found.astype(np.int64)) for found in rows)
+
+
+def _by_task_label(dataset: tuple[Any, Array, Array], n_tasks: int) -> list[Array]:
+    x, _, t = dataset
+    if t.ndim != 1:
+        raise UnsupportedError(f"expected one task per sample, got task labels of shape {t.shape}")
+    rows = [np.flatnonzero(t == task) for task in range(n_tasks)]
+    if isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype.kind in "iu":
+        return [x[found] for found in rows]
+    return rows
+
+
+def _by_task_set(tasks: list[Any]) -> list[Array]:
+    """Take the rows of tasks that lie in one h5 file; other data sets come one after another."""
+    if len({getattr(task, "h5_filename", task) for task in tasks}) == 1:
+        return [np.asarray(task.data_indexes) for task in tasks]
+    ends = np.cumsum([len(task) for task in tasks])
+    return [np.arange(end - len(task), end) for task, end in zip(tasks, ends, strict=True)]
+
+
+def _top_class(scenario: Any) -> int:
+    """Find the largest class, once it is sure that classes are numbers from 0."""
+    tasks = range(len(scenario))
+    parts = (
+        [scenario.dataset[1]] if hasattr(scenario, "dataset") else [scenario[i]._y for i in tasks]
+    )
+    y = np.concatenate([np.asarray(part) for part in parts])
+    if not len(y) or (y != y.astype(np.int64)).any() or y.min() < 0:
+        raise LabelError("expected whole numbers from 0 upwards as classes of Continuum's scenario")
+    return int(y.max())
