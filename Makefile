@@ -8,7 +8,7 @@ INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -q -c constra
 export OMP_WAIT_POLICY ?= PASSIVE
 
 # What `make study` runs.
-STUDY = $(BIN)/lastlayer reproduce
+STUDY = $(BIN)/lastlayer run
 
 .PHONY: study test bench-avalanche clean
 

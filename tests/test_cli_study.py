@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -13,7 +12,6 @@ import lastlayer
 from lastlayer.cli import main
 from lastlayer.features import Features
 from lastlayer.heads import HEADS
-from lastlayer.study.run import Run
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]
@@ -45,10 +43,11 @@ def features(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("", ["compare", "reproduce", "list", "import", "extract"]),
-        ("list", ["heads, scenarios, features or backbones"]),
+        ("", ["run", "compare", "list", "import", "extract", "export"]),
+        ("list", ["heads, scenarios, features, datasets, backbones or plans"]),
         ("compare", ["features", "--incremental", "--by", "--heads", "--orders", "--out"]),
-        ("reproduce", ["--seeds", "--out", "--device"]),
+        ("run", ["--out", "--features", "--dry-run", "--quiet", "--json", "--wait"]),
+        ("export", ["csv or .parquet"]),
         ("import", ["--embedding", "--label", "--domain"]),
         ("extract", ["--root", "--backbone", "--weights"]),
     ],
@@ -179,24 +178,3 @@ def test_a_label_that_fits_is_taken(
 ) -> None:
     assert run("compare", "cifar100", "--label", label, *options, "--device", "gpu") == 1
     assert "unknown device 'gpu'" in capsys.readouterr().err
-
-
-def test_reproduce_puts_published_numbers_beside_ours(
-    run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On the mean head only: the whole takes minutes."""
-    from lastlayer.study import reproduction  # noqa: PLC0415
-
-    def some(*arguments: Any) -> list[Run]:
-        return [run for run in all_runs(*arguments) if run.head == "mean"]
-
-    all_runs = reproduction.iid_runs
-    monkeypatch.setattr(reproduction, "iid_runs", some)
-    out = tmp_path / "table.csv"
-    assert run("reproduce", "--seeds", 2, "--out", out) == 0
-    text = capsys.readouterr().out
-    assert text.count("\n  mean ") == text.count("agrees\n") == 3
-    assert "3 of 3 published numbers agree with ours." in text
-    table = pl.read_csv(out)
-    assert table["published_mean"].to_list() == [63.27, 65.55, 61.84]
-    assert (table["mean"] - table["published_mean"]).abs().max() < 0.05

@@ -112,9 +112,8 @@ def _forecast(ready: "Prepared", folder: Path, device: str) -> None:
         )
     )
     runs, left, seconds = map(sum, list(zip(*rows, strict=True))[1:])
-    print(
-        f"{count(runs, 'run')}, {left} to make, in about {duration(seconds)}; results in {folder}"
-    )
+    time = f", in about {duration(seconds)}" if left else ""
+    print(f"{count(runs, 'run')}, {left} to make{time}; results in {folder}")
 
 
 def _end_on_signals(view: View, folder: Path) -> None:

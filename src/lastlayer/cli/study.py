@@ -1,6 +1,5 @@
-"""Commands that train heads: on a stream of yours, and as the paper did."""
+"""The command that compares heads on a stream of yours."""
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -64,41 +63,6 @@ def compare(
     print(study.advise(ranking, bound))
 
 
-@app.command()
-def reproduce(
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds; the paper has 8.")] = 8,
-    device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write the table to this CSV file.")] = None,
-) -> None:
-    """Train all heads on the bundled features, and put the paper's numbers beside ours."""
-    import polars as pl  # noqa: PLC0415
-
-    from lastlayer.features.catalogue import BUNDLED, load_features  # noqa: PLC0415
-    from lastlayer.report.published import KEY, beside, published, tally  # noqa: PLC0415
-    from lastlayer.study import Failure, execute  # noqa: PLC0415
-    from lastlayer.study.progress import bar  # noqa: PLC0415
-    from lastlayer.study.reproduction import cells_to_run, iid_runs, summarise  # noqa: PLC0415
-
-    make_room(out)
-    known = published().filter(pl.col("features").is_in(list(BUNDLED)), pl.col("subset").is_null())
-    runs = iid_runs(cells_to_run(known.select(KEY).to_dicts()), range(seeds))
-    data = {name: load_features(name) for name in BUNDLED}
-    with bar(f"{len(runs)} trainings", show=True) as tell:
-        outcomes = list(execute(runs, data, device=device, progress=tell))
-    for failure in (outcome for outcome in outcomes if isinstance(outcome, Failure)):
-        warnings.warn(f"left out: {failure.run}: {failure.message}", stacklevel=1)
-    table = beside(summarise(done for done in outcomes if not isinstance(done, Failure)))
-    if out is not None:
-        table.write_csv(out)
-    for (features, label), part in table.group_by("features", "label", maintain_order=True):
-        tried = count(seeds, "seed")
-        print(f"\n{features}, label {label}: i.i.d., preset paper, {tried}, accuracy in %")
-        print(columns(_side_by_side(part), indent="  "))
-    agreeing, judged = tally(table)
-    print(f"\n{agreeing} of {judged} published numbers agree with ours.")
-    print("wide: the published deviation is 5 or more, no mean can agree (docs/reproduction.md).")
-
-
 def _scenario(
     features: str, label: str | None, scenario: str | None, incremental: str | None, by: str | None
 ) -> str:
@@ -143,11 +107,3 @@ def _ranked(ranking: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
 
 _NUMBERS = ("accuracy", "deviation")
 
-
-def _side_by_side(table: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
-    yield "head", "learning rate", "ours", "published", ""
-    for row in table.iter_rows(named=True):
-        name = row["head"] if row["mask"] == "none" else f"{row['head']}+{row['mask']}"
-        rate = "" if row["lr"] is None else f"{row['lr']:g}"
-        theirs = spread(row["published_mean"], row["published_std"])
-        yield name, rate, spread(row["mean"], row["std"]), theirs, row["verdict"] or ""

@@ -1,0 +1,32 @@
+"""Heads as ordinary layers: the same answers, of classes never seen too."""
+
+import pytest
+import torch
+
+from lastlayer.errors import NotLearnedError, UnsupportedError
+from lastlayer.heads import make_head
+
+
+@pytest.mark.parametrize("preset", ["exact", "paper"])
+@pytest.mark.parametrize("name", ["mean", "median", "slda"])
+def test_the_layer_answers_as_the_head_does(name: str, preset: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % 3 + 1  # class 0 is declared and never seen
+    z = torch.randn(300, 5, generator=generator) + 0.5 * y[:, None]
+    head = make_head(name, 5, n_classes=4, preset=preset)
+    head.observe(z, y)
+    layer = head.as_linear(torch.float64)
+    queries = 2 * torch.randn(1000, 5, generator=generator, dtype=torch.float64)
+    assert torch.equal(layer(queries).argmax(dim=1), head.predict(queries))
+    assert bool((head.predict(queries) == 0).any()) == (preset == "paper")
+
+
+@pytest.mark.parametrize("name", ["knn", "linear", "cosine"])
+def test_what_is_no_linear_layer_says_so(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="as_layer"):
+        make_head(name, 2).as_linear()
+
+
+def test_nothing_learned_is_no_layer() -> None:
+    with pytest.raises(NotLearnedError):
+        make_head("mean", 2).as_linear()

@@ -1,0 +1,166 @@
+"""The main job from the command line: what it says, what it refuses, and that it can be stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+import torch
+
+from lastlayer.cli import main
+from lastlayer.features import Features
+from lastlayer.results import load
+from lastlayer.results.store import open_store
+
+Captured = pytest.CaptureFixture[str]
+Call = Callable[..., int]
+
+PLAN = """
+preset = "paper"
+seeds = "0-1"
+[[experiment]]
+features = "mine.safetensors"
+scenario = ["incremental:2", "iid"]
+heads = ["linear", "mean"]
+[[experiment]]
+features = "core50/vgg16"
+scenario = "iid"
+optional = true
+"""
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Give a call of the command line in a folder with a plan and its features."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(240) % 4
+    z = 4 * torch.eye(4)[y] + torch.randn(240, 4, generator=generator)
+    Features.from_arrays(z, y).save(tmp_path / "mine.safetensors")
+    (tmp_path / "plan.toml").write_text(PLAN)
+
+    def call(*arguments: object) -> int:
+        monkeypatch.setattr(sys, "argv", ["lastlayer", *map(str, arguments)])
+        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.chdir(tmp_path)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            with pytest.raises(SystemExit) as exit_:
+                main()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return int(exit_.value.code or 0)
+
+    return call
+
+
+def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> None:
+    assert run("run", "plan.toml") == 0
+    text, progress = capsys.readouterr()
+    assert "8 of 8 runs in runs/plan" in text
+    assert "core50/vgg16  lastlayer extract core50 --root DIR --backbone vgg16" in text
+    assert "8 runs\n" in progress
+    assert load(tmp_path / "runs" / "plan").done.height == 8
+    assert run("run", "plan.toml") == 0
+    assert "8 of them there already" in capsys.readouterr().err
+
+
+def test_a_dry_run_says_what_would_run_and_writes_nothing(
+    run: Call, capsys: Captured, tmp_path: Path
+) -> None:
+    assert run("run", "plan.toml", "--dry-run") == 0
+    text = capsys.readouterr().out
+    assert "8 runs, 8 to make, in about 10 s; results in runs/plan" in text
+    assert not (tmp_path / "runs").exists()
+    assert run("run", "plan.toml", "--quiet") == 0
+    assert run("run", "plan.toml", "--dry-run") == 0
+    assert "8 runs, 0 to make; results in runs/plan" in capsys.readouterr().out
+
+
+def test_the_summary_can_be_read_by_a_program(run: Call, capsys: Captured, tmp_path: Path) -> None:
+    assert run("run", "plan.toml", "--json", "--out", "here") == 0
+    text, progress = capsys.readouterr()
+    summary = json.loads(text)
+    assert progress == ""
+    assert (summary["runs"], summary["kept"], summary["failed"]) == (8, 8, 0)
+    assert "lastlayer extract" in summary["missing"]["core50/vgg16"]
+    final = (
+        load(tmp_path / "here")
+        .done.filter(scenario="iid")
+        .group_by("head")
+        .agg(pl.col("final").mean())
+    )
+    (best,) = (row for row in summary["best"] if row["scenario"] == "iid")
+    assert best["mean"] == final["final"].max()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_runs_are_exported(run: Call, capsys: Captured, tmp_path: Path, suffix: str) -> None:
+    assert run("run", "plan.toml", "--quiet") == 0
+    assert run("export", "runs/plan", f"new/table.{suffix}") == 0
+    assert "8 runs in new/table" in capsys.readouterr().out
+    read = pl.read_csv if suffix == "csv" else pl.read_parquet
+    table = read(tmp_path / "new" / f"table.{suffix}")
+    assert table["final"].to_list() == load(tmp_path / "runs" / "plan").done["final"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "quik"], "did you mean 'quick'"),
+        (["run", "gone.toml"], "no plan at gone.toml"),
+        (["run", "plan.toml", "--device", "tpu"], "unknown device 'tpu'"),
+        (["run", "plan.toml", "--out", "plan.toml/x"], "cannot write plan.toml/x"),
+        (["export", "nowhere", "t.csv"], "no results in nowhere"),
+        (["export", "nowhere", "t.txt"], "expected a .csv or .parquet file"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    run: Call, capsys: Captured, arguments: list[str], message: str
+) -> None:
+    assert run(*arguments) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+def test_a_second_writer_is_refused(run: Call, capsys: Captured, tmp_path: Path) -> None:
+    with open_store(tmp_path / "runs" / "plan"):
+        assert run("run", "plan.toml", "--quiet") == 1
+    assert "another process is writing to runs/plan: wait for it with --wait" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, "-c", "from lastlayer.cli import main; main()", "run", "demo"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    child = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    folder = tmp_path / "runs" / "demo"
+    while child.poll() is None and not _kept(folder):
+        time.sleep(0.05)
+    child.send_signal(number)
+    said, _ = child.communicate(timeout=60)
+    assert child.returncode == 128 + number
+    kept = _kept(folder)
+    assert 0 < kept < 18
+    assert said.splitlines()[-1] == (
+        f"stopped: {kept} of 18 runs are kept in runs/demo; the same command goes on from there"
+    )
+
+
+def _kept(folder: Path) -> int:
+    try:
+        return load(folder).done.height
+    except FileNotFoundError:
+        return 0
