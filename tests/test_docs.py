@@ -10,7 +10,9 @@ from lastlayer.heads import HEADS
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 SELF_CONTAINED = [
-    page for page in PAGES if page.parent.name == "heads" or page.stem in ("layers", "analysis")
+    page
+    for page in PAGES
+    if page.parent.name == "heads" or page.stem in ("layers", "analysis", "replay")
 ]
 
 

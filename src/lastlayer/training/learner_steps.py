@@ -5,6 +5,7 @@ part of it. So a step is recorded once and then launched whole, and each learner
 own: the graphs of many learners run side by side, each exactly as it would alone.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -31,6 +32,17 @@ def steps_of(learner: Learner, batch_size: int, longest: int) -> Steps:
     if learner.pool.x.is_cuda:
         return RecordedSteps(learner, batch_size, longest)
     return PlainSteps(learner, batch_size)
+
+
+def take_epoch(all_steps: Sequence[Steps], orders: Sequence[Tensor]) -> None:
+    """Take an epoch of every learner, in turns; one whose epoch is shorter is done earlier."""
+    counts = [steps.begin(order) for steps, order in zip(all_steps, orders, strict=True)]
+    for step in range(max(counts, default=0)):
+        for steps, n_steps in zip(all_steps, counts, strict=True):
+            if step < n_steps:
+                steps.take(step)
+    for steps in all_steps:
+        steps.end()
 
 
 class PlainSteps:

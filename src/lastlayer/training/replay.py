@@ -16,7 +16,7 @@ from lastlayer.names import look_up
 from lastlayer.training.checkpoint import Checkpoints
 from lastlayer.training.image_pool import ImagePool
 from lastlayer.training.learner import OPTIMIZERS, Learner, MakeBackbone, Network
-from lastlayer.training.learner_steps import Steps, steps_of
+from lastlayer.training.learner_steps import steps_of, take_epoch
 from lastlayer.training.replay_memory import ReplayStream
 from lastlayer.training.replay_tasks import check_tasks
 from lastlayer.training.trainee import TaskEnd, Trainee
@@ -98,7 +98,7 @@ def _train(
             behind = [trainee for trainee in trainees if len(trainee.right) == epoch]
             orders = [trainee.stream.order(task, epoch) for trainee in behind]
             with _full_precision():
-                _take_steps([trainee.steps for trainee in behind], orders)
+                take_epoch([trainee.steps for trainee in behind], orders)
                 for trainee in behind:
                     trainee.end_epoch(task)
             for order in orders:
@@ -107,17 +107,6 @@ def _train(
             with _full_precision():
                 end = trainee.end(task)
             yield end
-
-
-def _take_steps(all_steps: Sequence[Steps], orders: Sequence[Tensor]) -> None:
-    """Take an epoch of every learner, in turns; one whose epoch is shorter is done earlier."""
-    counts = [steps.begin(order) for steps, order in zip(all_steps, orders, strict=True)]
-    for step in range(max(counts, default=0)):
-        for steps, n_steps in zip(all_steps, counts, strict=True):
-            if step < n_steps:
-                steps.take(step)
-    for steps in all_steps:
-        steps.end()
 
 
 def _full_precision() -> AbstractContextManager[None]:
