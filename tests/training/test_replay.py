@@ -72,7 +72,7 @@ def test_training_is_the_plain_loop_of_pytorch(network: Network, optimizer: str)
 
 
 def test_one_network_alone_and_among_others() -> None:
-    """20 steps in float64 (issue: to 1e-6); on a CPU the numbers are the same to the bit."""
+    """Over 20 steps in float64, to 1e-6; on a CPU the numbers are even the same to the bit."""
     pool = small_pool(dtype=torch.float64)
     tasks = pairs(pool)[:2]
     rules = ReplayRules(epochs=4, per_class=5)
