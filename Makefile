@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test bench-avalanche clean
+.PHONY: study test test-images bench-avalanche clean
 
 study: .venv/.study
 	$(STUDY)
@@ -22,13 +22,19 @@ test: .venv/.dev
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n auto
 
+# What needs torchvision, timm or Continuum. torchvision from PyPI works with PyTorch's large build
+# only, several GB in all: so it has an environment of its own, and everything else does without.
+test-images .venv-images/.dev: BIN = .venv-images/bin
+test-images: .venv-images/.dev
+	$(BIN)/pytest -n auto tests_images
+
 # An option: Avalanche needs torchvision, and that PyTorch's large build, several GB in all.
 bench-avalanche .venv-avalanche/.bench: BIN = .venv-avalanche/bin
 bench-avalanche: .venv-avalanche/.bench
 	$(BIN)/python -m benchmarks.avalanche
 
 clean:
-	rm -rf .venv .venv-avalanche build dist src/*.egg-info
+	rm -rf .venv .venv-images .venv-avalanche build dist src/*.egg-info
 
 # Stamps: made again whenever what is to be installed has changed. The build uses the pinned
 # setuptools of .venv, so that the package itself is built from pinned versions too.
@@ -44,6 +50,12 @@ clean:
 	@$(INSTALL) --no-build-isolation -e '.[dev]'
 	@touch .venv/.study $@
 
+.venv-images/.dev: .venv-images/.made pyproject.toml constraints.txt constraints-images.txt
+	@echo "installing lastlayer with torchvision into .venv-images (several GB: minutes)"
+	@$(INSTALL) setuptools
+	@$(INSTALL) -c constraints-images.txt --no-build-isolation -e '.[images,dev]' continuum six
+	@touch $@
+
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \
     benchmarks/constraints-avalanche.txt
 	@echo "installing lastlayer and Avalanche into .venv-avalanche (several GB: minutes)"
@@ -51,7 +63,7 @@ clean:
 	@$(INSTALL) -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
 	@touch $@
 
-.venv/.made .venv-avalanche/.made:
+.venv/.made .venv-images/.made .venv-avalanche/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "lastlayer needs Python 3.11 or later; '$(PYTHON)' is:" \
 	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }
