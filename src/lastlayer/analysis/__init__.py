@@ -2,8 +2,10 @@
 
 from lastlayer.analysis.angles import angles_between, data_angles
 from lastlayer.analysis.causes import CAUSES, causes_of_loss, first_seen
+from lastlayer.analysis.drift import Drift, projection_drift
 from lastlayer.analysis.forgetting import accuracy_since_learned, forgotten
 from lastlayer.analysis.interference import interference_risk, largest_risk, riskiest_pairs
+from lastlayer.analysis.loss_parts import LOSS_PARTS, loss_parts
 from lastlayer.analysis.measures import (
     average_accuracy,
     average_forgetting,
@@ -32,6 +34,10 @@ __all__ = [
     "causes_of_loss",
     "shapley_values",
     "shapley_shares",
+    "LOSS_PARTS",
+    "loss_parts",
+    "Drift",
+    "projection_drift",
     "after_each_task",
     "before_training",
     "accuracy_since_learned",

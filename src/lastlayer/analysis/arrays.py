@@ -48,3 +48,26 @@ def check_samples(z: Floats, y: Ints, weight: Floats) -> None:
 def at_least_single(array: Floats) -> Floats:
     """Widen half precision, which is how features are stored; leave the others as they are."""
     return np.asarray(array, dtype=np.result_type(array.dtype, np.float32))
+
+
+def check_states(weight: Floats, z: Floats, y: Ints, learned: Ints) -> None:
+    """Refuse states of a network after T tasks that do not fit together.
+
+    Args:
+        weight: expected (T, C, h).
+        z: expected (T, n, h).
+        y: expected (n,), classes.
+        learned: expected (C,), tasks or −1.
+    """
+    fit = weight.ndim == z.ndim == 3 and len(weight) == len(z) > 0
+    if not fit or learned.shape != weight.shape[1:2]:
+        raise ShapeError(
+            "expected rows (T, C, h), features (T, n, h) and learned (C,) with T of at least 1, "
+            f"got {weight.shape}, {z.shape} and {learned.shape}"
+        )
+    check_samples(z[0], y, weight)
+    if len(learned) and not -1 <= learned.min() <= learned.max() < len(weight):
+        raise LabelError(
+            f"expected tasks from 0 to {len(weight) - 1}, or −1, for when classes were learned, "
+            f"got {learned.min()} to {learned.max()}"
+        )

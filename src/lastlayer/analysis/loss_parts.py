@@ -1,0 +1,85 @@
+"""What was lost, divided among changed weights, later classes and features that drifted."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastlayer.analysis.arrays import Bools, Floats, Ints, at_least_single, check_states
+from lastlayer.analysis.shapley import shapley_values
+from lastlayer.errors import DataError, ShapeError
+
+LOSS_PARTS = ("weights", "interference", "drift")
+"""What the last axis of ``loss_parts`` holds, in its order."""
+
+
+def loss_parts(
+    weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints
+) -> NDArray[np.float64]:
+    """Divide the test samples lost after each task among their causes: (T, C, 3).
+
+    For a network that is trained end to end: its features change, too. A sample is lost after task
+    t if it was right at the end of the task in which its class came and is wrong now; all rows that
+    there are compete, then and now. It is tried again with each combination of three repairs:
+
+    - R: each class seen then has its row and bias of then; the others are as now;
+    - L: the classes not seen then are removed;
+    - Z: the sample has its features of then.
+
+    Without any it is wrong, since it is lost. With all three it is right, since it was right then
+    among even more classes. Its Shapley values say what each repair adds (``shapley_values``); they
+    sum to 1, so the sum over the last axis is the number of samples lost. Of equal logits the first
+    class wins. Where features never change the part of drift is 0, and where rows of learned
+    classes never change that of weights is.
+
+    Args:
+        weight: (T, C, h) the rows after each task, such that z·weight + bias ranks classes as
+            the layer does; for a layer that normalises its rows, normalised.
+        bias: (T, C), finite.
+        z: (T, n, h) features of the same test samples after each task.
+        y: (n,) their classes, 0…C−1.
+        learned: (C,) the task in which each class first came, −1 for never (``first_seen``).
+
+    The features of class 0 turn away, so that class 1, which came later, wins. The features of then
+    would do, or the removal of class 1; each is half of the cause:
+
+    >>> weight = np.array([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
+    >>> z = np.array([[[1.0, 0.0]], [[0.5, 1.0]]])
+    >>> parts = loss_parts(weight, np.zeros((2, 2)), z, np.array([0]), learned=np.array([0, 1]))
+    >>> dict(zip(LOSS_PARTS, parts[1, 0].tolist()))
+    {'weights': 0.0, 'interference': 0.5, 'drift': 0.5}
+    """
+    _check(weight, bias, z, y, learned)
+    weight, bias, z = at_least_single(weight), at_least_single(bias), at_least_single(z)
+    parts = np.zeros((*bias.shape, len(LOSS_PARTS)))
+    for then in range(len(bias)):
+        rows = np.flatnonzero(learned[y] == then)
+        seen = (learned >= 0) & (learned <= then)
+        for now in range(then + 1, len(bias)):
+            states = (now, then)
+            logits = [[z[f, rows] @ weight[r].T + bias[r] for r in states] for f in states]
+            lost = (logits[1][1].argmax(1) == y[rows]) & (logits[0][0].argmax(1) != y[rows])
+            values = shapley_values(_tried(logits, seen, y[rows])[lost])
+            np.add.at(parts[now], y[rows][lost], values)
+    return parts
+
+
+def _tried(logits: list[list[Floats]], seen: Bools, y: Ints) -> Bools:
+    """Try all combinations of repairs: right or not, (n, 2, 2, 2), axes as ``LOSS_PARTS``.
+
+    Args:
+        logits: (n, C) each, by features and rows, 0 for those of now and 1 for those of then.
+        seen: (C,) the classes seen then.
+        y: (n,) the right answers.
+    """
+    right = np.empty((len(y), 2, 2, 2), dtype=bool)
+    for r, removed, f in np.ndindex(2, 2, 2):
+        later = -np.inf if removed else logits[f][0]
+        right[:, r, removed, f] = np.where(seen, logits[f][r], later).argmax(axis=1) == y
+    return right
+
+
+def _check(weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints) -> None:
+    check_states(weight, z, y, learned)
+    if bias.shape != weight.shape[:2]:
+        raise ShapeError(f"expected a bias for each of {weight.shape[:2]} rows, got {bias.shape}")
+    if not all(np.isfinite(array).all() for array in (weight, bias, z)):
+        raise DataError("expected finite rows, biases and features: has this network diverged?")
