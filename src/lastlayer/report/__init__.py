@@ -1,5 +1,6 @@
-"""The report: published numbers beside ours; it never needs torch."""
+"""The report: every figure and table of the paper from the results of a study, without torch."""
 
 from lastlayer.report.published import agree, beside, published, tally
+from lastlayer.report.writing import write
 
-__all__ = ["agree", "beside", "published", "tally"]
+__all__ = ["write", "agree", "beside", "published", "tally"]

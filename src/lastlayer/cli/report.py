@@ -1,0 +1,24 @@
+"""The command that shows what came of a study."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastlayer.cli.app import app
+
+
+@app.command()
+def report(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the results of a study lie.")
+    ],
+) -> None:
+    """Make one page with every figure and table of a study: DIR/report.html.
+
+    The charts lie beside it as DIR/figures/*.svg and *.pdf, the tables as DIR/tables/*.csv, *.md
+    and *.tex. A folder that has only tables/*.csv is enough.
+    """
+    from lastlayer.report import write  # noqa: PLC0415  (keeps --help quick)
+
+    print(write(folder))

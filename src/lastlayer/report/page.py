@@ -1,0 +1,80 @@
+"""One self-contained page: it works offline, and asks nothing of any other machine."""
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+import vl_convert
+from jinja2 import Environment
+from markupsafe import Markup
+
+from lastlayer.report.looks import LAYERS, MASKS
+from lastlayer.report.section import Figure, Section
+
+HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def make_page(
+    title: str, version: str, sections: Sequence[Section], notices: Sequence[str], plan: str
+) -> str:
+    """Write the page.
+
+    Args:
+        title: its heading.
+        version: of lastlayer, which makes it.
+        sections: its parts.
+        notices: what a reader must know before anything else.
+        plan: the text of the plan that was run.
+    """
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        _file("page.html.jinja")
+    )
+    return template.render(
+        title=title,
+        version=version,
+        sections=sections,
+        notices=notices,
+        plan=plan,
+        css=Markup(_file("page.css")),
+        script=Markup(_file("page.js")),
+        bundle=Markup(_bundle()),
+        swatch=swatch,
+        spec=spec,
+        height=height,
+    )
+
+
+def spec(figure: Figure) -> Markup:
+    """Write a chart as JSON that no text in it can break out of."""
+    text = json.dumps(figure.spec, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return Markup("".join(HTML.get(character, character) for character in text))
+
+
+def height(figure: Figure) -> int:
+    """Give the room that a chart needs before it is drawn, so that nothing jumps much."""
+    return int(figure.spec.get("height", 250)) + 60
+
+
+def swatch(name: str) -> Markup:
+    """Draw a head for the legend: its colour, its marker and its dash."""
+    head, _, mask = name.partition("+")
+    colour, marker = LAYERS.get(head, ("#444444", ""))
+    dash = " ".join(map(str, MASKS.get(mask or "none", [1, 0])))
+    return Markup(
+        '<svg width="34" height="12" viewBox="-17 -6 34 12" aria-hidden="true">'
+        '<path d="M-17,0H17" stroke="{}" stroke-width="2" stroke-dasharray="{}"/>'
+        '<path d="{}" transform="scale(4.2)" fill="{}"/></svg>'
+    ).format(colour, dash, marker, colour)
+
+
+@cache
+def _bundle() -> str:
+    """Give Vega, Vega-Lite and Vega-Embed in one piece; no text in it may end the script."""
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed")).replace(
+        "</script", "<\\/script"
+    )
+
+
+def _file(name: str) -> str:
+    return files("lastlayer.report").joinpath(name).read_text(encoding="utf-8")

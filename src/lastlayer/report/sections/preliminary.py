@@ -1,0 +1,97 @@
+"""Learning rates and backbones on all data at once (tables 2 and 3), and what they would select."""
+
+import polars as pl
+
+from lastlayer.report.looks import place_of
+from lastlayer.report.published import tally
+from lastlayer.report.section import Section, Tables
+from lastlayer.report.sections.subsets import beside
+from lastlayer.report.shown import Cell, Table, number, words
+from lastlayer.report.tables.selection import HELD_OUT
+from lastlayer.report.tables.selection import preliminary as all_data
+
+
+def preliminary(tables: Tables) -> Section | None:
+    """Show each head at each learning rate on each data set, and the selection."""
+    table = all_data(tables["iid"]).drop_nulls("mean")
+    if table.is_empty():
+        return None
+    shown = [_table(table)]
+    if tables["learning_rates"].height:
+        shown.append(_rates(tables["learning_rates"]))
+    if tables["backbones"].height:
+        shown.append(_backbones(tables["backbones"]))
+    return Section("preliminary", "All data at once", list(_words(tables)), (), shown)
+
+
+def _words(tables: Tables) -> list[str]:
+    text = ["Without drift: how good a head can be on these features."]
+    agreeing, judged = tally(tables["iid"])
+    if judged:
+        text.append(
+            f"{agreeing} of {judged} published numbers agree with ours: they differ by less than "
+            "max(0.5, 3·√((s² + s²)/8)) points. Those marked with ~ cannot be judged: their "
+            "deviation is 5 or more; most mix two backbones."
+        )
+    if tables["learning_rates"].height or tables["backbones"].height:
+        held = tables["iid"]["features"].str.ends_with(HELD_OUT)
+        text.append(
+            "The selection is made on training data that were held out, not on the test set."
+            if held.all() and len(held)
+            else "The selection is made on test accuracy, as in the paper: it is a little too good."
+        )
+        if held.any() and not held.all():
+            text.append(
+                "Where features are named (… held out), it is made on held-out training data."
+            )
+    return text
+
+
+def _table(table: pl.DataFrame) -> Table:
+    heads = sorted(table["head"].unique(), key=place_of)
+    where = ("features", "label", "lr")
+    rated = table.filter(pl.col("lr").is_not_null())
+    rows = []
+    for key, part in table.group_by("features", "label", maintain_order=True):
+        rates = rated.filter(features=key[0], label=key[1])["lr"].unique().sort(descending=True)
+        rows += [_row(part, key, lr, heads) for lr in rates.to_list() or [None]]
+    caption = (
+        "Accuracy on all data at once in %, mean ± deviation over seeds (published in brackets); "
+        "heads without gradient have no learning rate. (tables 2, 3)"
+    )
+    return Table("preliminary", caption, (*where[:2], "learning rate", *heads), rows)
+
+
+def _row(
+    part: pl.DataFrame, key: tuple[object, ...], lr: float | None, heads: list[str]
+) -> list[Cell]:
+    mine = part.filter(pl.col("lr").is_null() | (pl.col("lr") == lr))
+    by = {row["head"]: row for row in mine.iter_rows(named=True)}
+    rate = Cell("") if lr is None else Cell(f"{lr:g}", lr)
+    cells = (beside(by[head]) if head in by else Cell("") for head in heads)
+    return [words(str(key[0])), words(str(key[1])), rate, *cells]
+
+
+def _rates(table: pl.DataFrame) -> Table:
+    rows = [
+        [words(row["head"]), Cell(f"{row['lr']:g}", row["lr"]), number(row["mean"]),
+         words("best" if row["best"] else ""),
+         words("published choice" if row["lr"] == row["published_lr"] else ""), words(row["over"])]
+        for row in table.iter_rows(named=True)
+    ]  # fmt: skip
+    header = ("layer", "learning rate", "mean accuracy, %", "ours", "paper", "data sets in it")
+    return Table("learning-rates", "Learning rates, averaged over data sets.", header, rows)
+
+
+def _backbones(table: pl.DataFrame) -> Table:
+    rows = [
+        [words(row["data"]), words(row["label"]), words(row["features"].partition("/")[2]),
+         number(row["mean"]), words("best" if row["best"] else ""), words(row["over"])]
+        for row in table.iter_rows(named=True)
+    ]  # fmt: skip
+    header = ("data", "label", "backbone", "mean accuracy, %", "ours", "heads in it")
+    caption = (
+        "Backbones, averaged over heads. A backbone trained on the very data has seen all of them "
+        "beforehand: the paper uses it as a reference only."
+    )
+    return Table("backbones", caption, header, rows)

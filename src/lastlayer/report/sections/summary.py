@@ -1,0 +1,119 @@
+"""The summary: the best head of each stream, the bound without drift, how far linear falls."""
+
+import altair as alt
+import polars as pl
+
+from lastlayer.report.chart import DATA, POINTS, layer_scale, marker_scale, sized, told
+from lastlayer.report.drift import MEANING
+from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, by_stream
+from lastlayer.report.shown import Table, number, spread, words
+
+AXIS = f"final {POINTS}"
+BOUND = "all data at once"
+COLUMNS = ("head", "name", "mean", "deviation", "runs")
+
+
+def best_of(part: pl.DataFrame) -> Row:
+    """Give the row of the best head; of equals the first."""
+    return part.filter(pl.col("mean") == pl.col("mean").max()).row(0, named=True)
+
+
+def bounds(iid: pl.DataFrame) -> dict[tuple[str, str], Row]:
+    """Give for features and label the best head without a mask on all data at once."""
+    whole = iid.filter(pl.col("subset").is_null(), pl.col("mean").is_not_null(), mask="none")
+    parts = whole.group_by("features", "label", maintain_order=True)
+    return {(str(key[0]), str(key[1])): best_of(part) for key, part in parts}
+
+
+def summary(tables: Tables) -> Section | None:
+    """Say in words and one chart which head is best where."""
+    known = tables["accuracy"].drop_nulls("mean")
+    bound = bounds(tables["iid"])
+    rows, lines = [], []
+    for title, part in by_stream(known):
+        first = part.row(0, named=True)
+        best, limit = best_of(part), bound.get((first["features"], first["label"]))
+        linear = next(part.filter(name="linear").iter_rows(named=True), None)
+        lines.append(_say(title, first, best, limit, linear))
+        roles = {"best head": best, BOUND: limit, "linear layer": linear}
+        rows += [
+            {"stream": title, "role": role, **{name: row[name] for name in COLUMNS}}
+            for role, row in roles.items()
+            if row
+        ]
+    if not rows:
+        return _without_streams(bound)
+    figure = Figure("summary", "The best head of each stream", *_chart(rows, len(lines)))
+    caption = (
+        "For each stream the best head, the linear layer, and as a bar the best head without "
+        "drift: all data at once. Lines are deviations over orders of the tasks."
+    )
+    return Section("summary", "Summary", lines, [Panel(caption, [figure])], [_table(rows)])
+
+
+def _without_streams(bound: dict[tuple[str, str], Row]) -> Section | None:
+    lines = [
+        f"{features}, {label}: best on all data at once is {best['name']} with "
+        f"{spread(best['mean'], best['deviation']).text} %."
+        for (features, label), best in bound.items()
+    ]
+    return Section("summary", "Summary", lines) if lines else None
+
+
+def _say(title: str, stream: Row, best: Row, limit: Row | None, linear: Row | None) -> str:
+    tasks, drift = stream["n_tasks"], MEANING.get(stream["kind"], stream["kind"])
+    text = (
+        f"{title} ({drift}, {tasks} tasks): best is {best['name']} with "
+        f"{spread(best['mean'], best['deviation']).text} %"
+    )
+    if limit:
+        gap = limit["mean"] - best["mean"]
+        where = f"{gap:.1f} points below" if gap >= 0 else f"{-gap:.1f} points above"
+        text += f", {where} all data at once ({limit['name']}, {limit['mean']:.2f} %)"
+    if linear and linear["name"] != best["name"]:
+        text += (
+            ". The ordinary linear layer ends at "
+            f"{spread(linear['mean'], linear['deviation']).text} %, "
+            f"{best['mean'] - linear['mean']:.1f} points below the best"
+        )
+    return text + "."
+
+
+def _chart(rows: list[Row], streams: int) -> Plot:
+    axis = alt.Axis(labelLimit=210)
+    base = alt.Chart(DATA).encode(y=alt.Y("stream:N", sort=None, title=None, axis=axis))
+    x, tooltip = alt.X("mean:Q", title=AXIS), told(("role:N", "what"), ("name:N", "head"))
+    colour = alt.Color("head:N", scale=layer_scale(), legend=None)
+    shape = alt.Shape("head:N", scale=marker_scale(), legend=None)
+    heads = base.transform_filter(f"datum.role != '{BOUND}'")
+    fall = heads.mark_line(color="#999", strokeWidth=1, strokeDash=[1, 3]).encode(
+        x=x, detail="stream:N"
+    )
+    error = heads.mark_rule(strokeWidth=2.5).encode(
+        x=alt.X("low:Q", title=AXIS), x2="high:Q", color=colour
+    )
+    point = heads.mark_point(filled=True, size=110, opacity=1).encode(
+        x=x, color=colour, shape=shape, tooltip=tooltip
+    )
+    name = heads.mark_text(dy=-13, fontSize=11).encode(x=x, text="name:N")
+    tick = base.transform_filter(f"datum.role == '{BOUND}'").mark_tick(
+        color="black", thickness=2.5, size=26
+    )
+    bound = tick.encode(x=x, tooltip=tooltip)
+    chart = alt.layer(fall, bound, error, point, name)
+    return sized(chart, height=max(90, 56 * streams)), [_with_ends(row) for row in rows]
+
+
+def _with_ends(row: Row) -> Row:
+    around = row["deviation"] or 0
+    return row | {"low": row["mean"] - around, "high": row["mean"] + around}
+
+
+def _table(rows: list[Row]) -> Table:
+    cells = [
+        [words(str(row["stream"])), words(str(row["role"])), words(str(row["name"])),
+         spread(row["mean"], row["deviation"]), number(row["runs"], digits=0)]
+        for row in rows
+    ]  # fmt: skip
+    header = ("stream", "what", "head", "final accuracy, %", "runs")
+    return Table("summary", "Best head, linear layer, and all data at once.", header, cells)
