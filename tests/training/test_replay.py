@@ -165,6 +165,19 @@ def test_a_run_that_is_done_gives_its_ends_again(
         assert_same(one, other)
 
 
+def test_each_network_may_meet_the_tasks_in_an_order_of_its_own() -> None:
+    pool = small_pool()
+    tasks, orders = pairs(pool), [(2, 0, 1), (0, 1, 2)]
+    ends = list(train_replay(pool, tasks, MANY[:2], SmallNet, RULES, orders=orders))
+    for network, order in zip(MANY[:2], orders, strict=True):
+        own = [tasks[task] for task in order]
+        among = [end for end in ends if end.network == network]
+        for one, other in zip(
+            among, train_replay(pool, own, [network], SmallNet, RULES), strict=True
+        ):
+            assert_same(one, other)
+
+
 def test_training_leaves_the_callers_random_numbers_and_images_alone() -> None:
     pool = small_pool()
     before, images = torch.random.get_rng_state(), pool.x.clone()

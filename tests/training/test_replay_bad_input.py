@@ -121,3 +121,10 @@ def test_names_numbers_and_backbones_that_cannot_be() -> None:
     pool = small_pool()
     with pytest.raises(ShapeError, match=r"features \(n, h\), got \(2, 5, 4, 4\)"):
         train_replay(pool, pairs(pool), [Network()], lambda: nn.Conv2d(3, 5, 3, padding=1), RULES)
+
+
+@pytest.mark.parametrize("orders", [[(0, 1, 1)], [(0, 1)], [(0, 1, 2), (0, 1, 2)]])
+def test_orders_that_are_none(orders: list[tuple[int, ...]]) -> None:
+    pool = small_pool()
+    with pytest.raises(OptionError, match="for each of 1 networks an order of 3 tasks, got"):
+        train_replay(pool, pairs(pool), [Network()], SmallNet, RULES, orders=orders)

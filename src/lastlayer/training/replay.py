@@ -51,6 +51,7 @@ def train_replay(
     make_backbone: MakeBackbone,
     rules: ReplayRules = ReplayRules(),  # noqa: B008  (frozen)
     *,
+    orders: Sequence[Sequence[int]] | None = None,
     folder: str | os.PathLike[str] | None = None,
     on_epoch: Callable[[int], None] | None = None,
 ) -> Iterator[TaskEnd]:
@@ -66,26 +67,41 @@ def train_replay(
         make_backbone: gives a new network from images to features (n, h), its weights drawn from
             PyTorch's generator.
         rules: what all networks have in common.
+        orders: for each network the tasks in the order in which it meets them; None: as given.
         folder: where checkpoints are written after each epoch. A run that was killed goes on from
             there; it gives the ends of all tasks, also of those that were done.
         on_epoch: called with the number of images after each epoch of a network.
     """
     rows = [task.cpu() for task in tasks]
     y = pool.y.cpu()
-    check_tasks(rows, y, rules.per_class)
     common = {} if folder is None else asdict(rules) | _fingerprints(pool, rows)
     trainees = []
-    for network in networks:
-        stream = ReplayStream(rows, y, rules.per_class, network.balance, network.seed)
+    for network, order in zip(networks, _orders(orders, networks, len(rows)), strict=True):
+        own = [rows[task] for task in order]
+        check_tasks(own, y, rules.per_class)
+        stream = ReplayStream(own, y, rules.per_class, network.balance, network.seed)
         learner = Learner(network, pool, make_backbone, rules.optimizer, rules.lr)
         steps = steps_of(learner, rules.batch_size, max(len(task) for task in stream.rows))
         checkpoints = None
         if folder is not None:
             first = {"start": fingerprint(learner.net.state_dict())}
-            setting = asdict(network) | common | first
+            setting = asdict(network) | {"order": list(order)} | common | first
             checkpoints = Checkpoints(Path(folder) / str(network), setting, rules.epochs)
         trainees.append(Trainee(network, stream, learner, steps, checkpoints))
     return _train(trainees, len(tasks), rules.epochs, on_epoch or (lambda images: None))
+
+
+def _orders(
+    given: Sequence[Sequence[int]] | None, networks: Sequence[Network], n_tasks: int
+) -> Sequence[Sequence[int]]:
+    """Give each network's order of tasks, each task once."""
+    orders = [range(n_tasks)] * len(networks) if given is None else given
+    if len(orders) != len(networks) or any(sorted(o) != list(range(n_tasks)) for o in orders):
+        raise OptionError(
+            f"expected for each of {len(networks)} networks an order of {n_tasks} tasks, "
+            f"got {[tuple(order) for order in orders]}"
+        )
+    return orders
 
 
 def _train(
