@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from lastlayer.cli import main
+from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.features import Features
 from lastlayer.results import load
 from lastlayer.results.store import open_store
@@ -63,7 +64,8 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
 def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> None:
     assert run("run", "plan.toml") == 0
     text, progress = capsys.readouterr()
-    assert "8 of 8 runs in runs/plan" in text
+    assert "8 of 8 runs in runs/plan; open runs/plan/report.html" in text
+    assert (tmp_path / "runs" / "plan" / "report.html").is_file()
     assert "core50/vgg16  lastlayer extract core50 --root DIR --backbone vgg16" in text
     assert "8 runs\n" in progress
     assert load(tmp_path / "runs" / "plan").done.height == 8
@@ -162,5 +164,5 @@ def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal
 def _kept(folder: Path) -> int:
     try:
         return load(folder).done.height
-    except FileNotFoundError:
+    except (MissingFileError, FileFormatError):  # it is being made
         return 0

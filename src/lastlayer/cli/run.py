@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -67,7 +68,7 @@ def run(
         _end_on_signals(view, folder)
         watch = Watch(view.start, view.progress, view.take, view.wait)
         conduct(ready, text, folder, version=__version__, device=device, wait=wait, watch=watch)
-    _summarise(ready, folder, view, as_json)
+    _summarise(ready, folder, view, as_json, _write_page(folder, quiet or as_json))
 
 
 @app.command()
@@ -132,7 +133,15 @@ def _end_on_signals(view: View, folder: Path) -> None:
         signal.signal(number, end)
 
 
-def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool) -> None:
+def _write_page(folder: Path, quiet: bool) -> Path:
+    from lastlayer.report import write  # noqa: PLC0415
+
+    if not quiet:
+        print("drawing the page", file=sys.stderr)
+    return write(folder)
+
+
+def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page: Path) -> None:
     from lastlayer.results import load  # noqa: PLC0415
     from lastlayer.results.tables import best_heads  # noqa: PLC0415
 
@@ -141,6 +150,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool) -> No
     if as_json:
         summary = {
             "folder": str(folder),
+            "report": str(page),
             "runs": view.planned,
             "kept": view.kept,
             "failed": view.failed,
@@ -153,7 +163,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool) -> No
     if view.failed:
         reasons = study.runs.filter(state="failed")["message"].unique(maintain_order=True)
         print(f"{count(view.failed, 'run')} failed: {'; '.join(reasons)}")
-    print(f"{view.kept} of {count(view.planned, 'run')} in {folder}")
+    print(f"{view.kept} of {count(view.planned, 'run')} in {folder}; open {page}")
 
 
 def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
