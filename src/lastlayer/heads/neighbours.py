@@ -72,17 +72,21 @@ def _extend_by_part(
 
 def _merge(nearest: Nearest, i: Tensor, squared: Tensor, row: Tensor) -> Nearest:
     """Take in further rows of queries i; stable sorts leave the earlier row first at a tie."""
-    n, k = nearest.row.shape
+    some, i = i.unique(return_inverse=True)
+    n, k = some.numel(), nearest.row.shape[1]
     i = torch.cat([torch.arange(n, device=i.device).repeat_interleave(k), i])
-    squared = torch.cat([nearest.squared.flatten(), squared])
-    row = torch.cat([nearest.row.flatten(), row])
+    squared = torch.cat([nearest.squared[some].flatten(), squared])
+    row = torch.cat([nearest.row[some].flatten(), row])
     order = squared.argsort(stable=True)
     order = order[i[order].argsort(stable=True)]
     count = i.bincount()
     place = torch.arange(i.numel(), device=i.device)
     place -= (count.cumsum(0) - count).repeat_interleave(count)
     best = order[place < k].view(n, k)
-    return Nearest(squared[best], row[best])
+    return Nearest(
+        nearest.squared.index_copy(0, some, squared[best]),
+        nearest.row.index_copy(0, some, row[best]),
+    )
 
 
 def _squared_distances(queries: Tensor, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
