@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from lastlayer.errors import UnknownNameError
-from lastlayer.heads.budget import Budget, summed_distance
+from lastlayer.heads.budget import Budget, _rough_sums, centrality, summed_distance
 from lastlayer.heads.memory import Memory
 
 
@@ -77,6 +79,49 @@ def test_summed_distance_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     whole = summed_distance(z)
     monkeypatch.setattr("lastlayer.heads.budget._TILE", 200)
     torch.testing.assert_close(summed_distance(z), whole, rtol=1e-15, atol=0)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(2, 40),
+    st.booleans(),
+    st.sampled_from([0.0, 1e6]),
+    st.sampled_from([1e-310, 1e-160, 1e-30, 1.0, 1e30, 1e160]),
+    st.data(),
+)
+def test_products_choose_as_exact_sums_do(
+    seed: int, n: int, ties: bool, offset: float, scale: float, data: st.DataObject
+) -> None:
+    z = torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    z = ((z.round() if ties else z) + offset) * scale
+    size = data.draw(st.integers(1, n - 1))
+    exact = summed_distance(z).argsort(stable=True)[:size]
+    chosen = centrality(z, size).argsort(stable=True)[:size]
+    assert torch.equal(chosen.sort().values, exact.sort().values)
+
+
+@pytest.mark.parametrize(("h", "offset"), [(2, 0.0), (64, 0.0), (64, 1e7), (2000, 1.0)])
+def test_sums_by_products_are_no_more_wrong_than_stated(h: int, offset: float) -> None:
+    z = torch.randn(300, h, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    z = torch.cat([z, z[:100]]) + offset  # equal rows have the worst roots
+    sums, error = _rough_sums(z)
+    exact = summed_distance(z)
+    assert ((sums - exact).abs() <= error).all()
+    assert error < 1e-5 * exact.min()
+
+
+def test_only_rows_at_the_edge_are_summed_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    z = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    z[100:] = z[:100]
+    looked = []
+
+    def watched(z: Tensor, which: Tensor) -> Tensor:
+        looked.append(int(which.sum()))
+        return summed_distance(z, which)
+
+    monkeypatch.setattr("lastlayer.heads.budget.summed_distance", watched)
+    centrality(z, 50)
+    assert looked == [2]  # the 50th row and its equal
 
 
 def test_an_unknown_way_to_keep_gets_the_nearest() -> None:
