@@ -46,6 +46,17 @@ def test_keeps_the_named_rows_and_says_so() -> None:
     assert memory.rewrites == 1
 
 
+def test_numbers_ascend_and_are_never_given_again() -> None:
+    memory = filled(5)
+    before = memory.number
+    memory.keep(torch.tensor([0, 3]))
+    memory.append(torch.ones(2, 3), torch.tensor([9, 9]))
+    assert memory.number.tolist() == [0, 3, 5, 6]
+    assert before.tolist() == [0, 1, 2, 3, 4]
+    memory.load_state_dict(memory.state_dict())
+    assert memory.number.tolist() == [7, 8, 9, 10]
+
+
 def test_rows_keep_their_type_and_a_wider_one_widens() -> None:
     memory = filled(2, dtype=torch.float16)
     assert memory.z.dtype == torch.float16

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lastlayer.errors import OptionError, UnsupportedError
 from lastlayer.heads.budget import RANKS, Budget
+from lastlayer.heads.following import Followed
 from lastlayer.heads.head import Head, Preset, learning
 from lastlayer.heads.memory import Memory
 from lastlayer.heads.neighbours import Nearest, extend, nobody
@@ -126,28 +127,21 @@ class KnnHead(Head):
 
 
 class Following:
-    """The neighbours of fixed queries in a head's growing memory; made by ``KnnHead.follow``.
-
-    Each call looks only at the rows stored since the last one; where rows were dropped, it starts
-    afresh. It keeps k distances and row numbers for each query.
-    """
+    """The logits of fixed queries while the head learns; made by ``KnnHead.follow``."""
 
     def __init__(self, head: KnnHead, z: Tensor) -> None:
-        self._head, self._z, self._rewrites = head, z, -1
+        self._head = head
+        self._followed = Followed(z, head.k, head.memory)
 
     def logits(self) -> Tensor:
         """Give what ``head(z)`` would now, to the bit."""
-        head, memory = self._head, self._head.memory
+        head = self._head
         head._check_learned()
         head._refresh_if_stale()
-        if memory.rewrites != self._rewrites:
-            self._nearest = nobody(self._z.shape[0], head.k, self._z.device)
-            self._rows, self._rewrites = 0, memory.rewrites
-        self._nearest = extend(self._nearest, self._z, memory.z[self._rows :], self._rows)
-        self._rows = len(memory)
-        logits = head._room(self._z.shape[0])
-        for *near, out in zip(*map(head._split, (*self._nearest, logits)), strict=True):
-            _vote(Nearest(*near), memory.y, out)
+        nearest = self._followed.nearest()
+        logits = head._room(nearest.row.shape[0])
+        for *near, out in zip(*map(head._split, (*nearest, logits)), strict=True):
+            _vote(Nearest(*near), head.memory.y, out)
         return logits
 
 

@@ -24,13 +24,14 @@ class Memory(nn.Module):
 
     _z: Tensor  # (capacity, h)
     _y: Tensor  # (capacity,) int64
+    _number: Tensor  # (capacity,) int64
 
     def __init__(self, in_features: int) -> None:
         super().__init__()
         self.register_buffer("_z", torch.empty(0, in_features), persistent=False)
-        self.register_buffer("_y", torch.empty(0, dtype=torch.int64), persistent=False)
-        self._count = 0
-        self._rewrites = 0
+        for name in ("_y", "_number"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.int64), persistent=False)
+        self._count = self._arrived = self._rewrites = 0
 
     def __len__(self) -> int:
         return self._count
@@ -46,6 +47,14 @@ class Memory(nn.Module):
         return self._y[: self._count]
 
     @property
+    def number(self) -> Tensor:
+        """A number (n,) for each row, ascending and never given again: what is left is known by it.
+
+        Like a view of the features, it stays as it was when rows are dropped.
+        """
+        return self._number[: self._count]
+
+    @property
     def rewrites(self) -> int:
         """How often rows were dropped or replaced; between two of these, rows are only added."""
         return self._rewrites
@@ -56,21 +65,30 @@ class Memory(nn.Module):
         dtype = torch.promote_types(self._z.dtype, z.dtype) if self._count else z.dtype
         if count > self._z.shape[0] or dtype != self._z.dtype:
             capacity = max(count, 2 * self._z.shape[0])
-            self._replace(self.z, self.y, capacity, dtype)
+            self._replace(self.z, self.y, self.number, capacity, dtype)
         self._z[self._count : count] = z
         self._y[self._count : count] = y
+        self._number[self._count : count] = self._new_numbers(z.shape[0])
         self._count = count
 
     def keep(self, indices: Tensor) -> None:
-        """Keep the rows ``indices``, in that order, and drop the others."""
-        self._replace(self.z[indices], self.y[indices], indices.numel(), self._z.dtype)
+        """Keep the rows ``indices``, in ascending order, and drop the others."""
+        rows = self.z[indices], self.y[indices], self.number[indices]
+        self._replace(*rows, indices.numel(), self._z.dtype)
         self._rewrites += 1
 
-    def _replace(self, z: Tensor, y: Tensor, capacity: int, dtype: torch.dtype) -> None:
-        new_z = torch.empty(capacity, z.shape[1], dtype=dtype, device=self._z.device)
-        new_y = torch.empty(capacity, dtype=torch.int64, device=self._y.device)
-        new_z[: z.shape[0]], new_y[: y.shape[0]] = z, y
-        self._z, self._y, self._count = new_z, new_y, z.shape[0]
+    def _new_numbers(self, n: int) -> Tensor:
+        self._arrived += n
+        return torch.arange(self._arrived - n, self._arrived, device=self._number.device)
+
+    def _replace(
+        self, z: Tensor, y: Tensor, number: Tensor, capacity: int, dtype: torch.dtype
+    ) -> None:
+        self._count = z.shape[0]
+        self._z = self._z.new_empty(capacity, z.shape[1], dtype=dtype)
+        self._y, self._number = (self._y.new_empty(capacity) for _ in range(2))
+        for own, rows in ((self._z, z), (self._y, y), (self._number, number)):
+            own[: self._count] = rows
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
@@ -87,5 +105,5 @@ class Memory(nn.Module):
             expected = f"{prefix}z of shape (n, {self._z.shape[1]}) and {prefix}y of shape (n,)"
             error_msgs.append(f"expected {expected}, got {tuple(z.shape)} and {tuple(y.shape)}")
         else:
-            self._replace(z, y, z.shape[0], z.dtype)
+            self._replace(z, y, self._new_numbers(z.shape[0]), z.shape[0], z.dtype)
             self._rewrites += 1
