@@ -61,6 +61,12 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
     return call
 
 
+@pytest.fixture
+def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the page out, which takes longer than all else."""
+    monkeypatch.setattr("lastlayer.report.write", lambda folder: folder / "report.html")
+
+
 def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> None:
     assert run("run", "plan.toml") == 0
     text, progress = capsys.readouterr()
@@ -73,6 +79,7 @@ def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> 
     assert "8 of them there already" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("_no_page")
 def test_a_dry_run_says_what_would_run_and_writes_nothing(
     run: Call, capsys: Captured, tmp_path: Path
 ) -> None:
@@ -85,6 +92,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
     assert "8 runs, 0 to make; results in runs/plan" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("_no_page")
 def test_the_summary_can_be_read_by_a_program(run: Call, capsys: Captured, tmp_path: Path) -> None:
     assert run("run", "plan.toml", "--json", "--out", "here") == 0
     text, progress = capsys.readouterr()
@@ -102,6 +110,7 @@ def test_the_summary_can_be_read_by_a_program(run: Call, capsys: Captured, tmp_p
     assert best["mean"] == final["final"].max()
 
 
+@pytest.mark.usefixtures("_no_page")
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_runs_are_exported(run: Call, capsys: Captured, tmp_path: Path, suffix: str) -> None:
     assert run("run", "plan.toml", "--quiet") == 0
@@ -133,6 +142,7 @@ def test_what_is_wrong_is_said_in_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.usefixtures("_no_page")
 def test_a_second_writer_is_refused(run: Call, capsys: Captured, tmp_path: Path) -> None:
     with open_store(tmp_path / "runs" / "plan"):
         assert run("run", "plan.toml", "--quiet") == 1
