@@ -56,7 +56,8 @@ def test_features_are_what_the_last_layer_sees(name: str, weights: Path) -> None
     with torch.inference_mode():
         found = network(x)
     assert found.shape == (2, SIZES[name])
-    assert torch.equal(found, penultimate(reference(name), name, x))
+    expected = penultimate(reference(name), name, x)
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
 
 
 def test_the_file_that_is_named_is_the_one_torchvision_wants(name: str) -> None:

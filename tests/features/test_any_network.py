@@ -230,3 +230,20 @@ def test_transforms_that_give_no_batch(images: ImageSet, out: Path, workers: int
 
     with pytest.raises(ShapeError, match=r"one shape for all images, got \(3, 2, .*resize or crop"):
         ll.extract(images, Counting(), growing, out, workers=workers)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_gives_the_same_features_and_nearly_so_in_mixed_precision(
+    images: ImageSet, out: Path
+) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.AvgPool2d(4))
+    cpu, gpu, mixed = (
+        ll.extract(
+            images, network, pixels, out, dtype="float32", device=device, precision=precision
+        )
+        for device, precision in (("cpu", "full"), ("cuda", "full"), ("cuda", "mixed"))
+    )
+    assert torch.allclose(cpu.train.z, gpu.train.z, atol=1e-3)
+    assert torch.allclose(cpu.train.z, mixed.train.z, atol=1e-2)
+    assert not torch.equal(gpu.train.z, mixed.train.z)
