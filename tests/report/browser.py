@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,7 +119,8 @@ def browser(folder: Path) -> Iterator[Browser]:
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--remote-debugging-pipe", f"--user-data-dir={folder}", "--no-first-run"]  # fmt: skip
     # The protocol wants the pipes to be numbers 3 and 4.
-    start = ["/bin/sh", "-c", f'exec "$@" 3<&{read_in} 4>&{write_out}', "sh"]
+    become = f"import os, sys; os.dup2({read_in}, 3); os.dup2({write_out}, 4)"
+    start = [sys.executable, "-c", f"{become}; os.execv(sys.argv[1], sys.argv[1:])"]
     process = subprocess.Popen(
         [*start, str(find_browser()), *flags],
         pass_fds=(read_in, write_out),

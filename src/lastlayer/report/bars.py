@@ -11,19 +11,20 @@ from lastlayer.report.section import Chart
 FILL = alt.Scale(type="ordinal", domain=list(MASKS), range=[0.9, 0.5, 0.15])
 
 
-def bars(y: str, order: Sequence[str], offset: str | None = None) -> Chart:
+def bars(y: str, order: Sequence[str], highest: float, offset: str | None = None) -> Chart:
     """Draw a bar for each row, with its deviation and its value.
 
     Args:
         y: the field that names the rows.
         order: its values from top to bottom.
+        highest: of all values; beyond it there is room for the number.
         offset: the field that sets bars of one name apart.
     """
     base = alt.Chart(DATA).encode(y=alt.Y(f"{y}:N", sort=list(order), title=None))
     if offset:
         base = base.encode(yOffset=alt.YOffset(f"{offset}:N", sort=list(MASKS)))
     bar = base.mark_bar(stroke="black", strokeWidth=1.2).encode(
-        x=alt.X("mean:Q", title=POINTS),
+        x=alt.X("mean:Q", title=POINTS, scale=alt.Scale(domain=[0, max(highest * 1.12, 1)])),
         color=alt.Color("head:N", scale=layer_scale(), legend=None),
         fillOpacity=alt.FillOpacity("mask:O", scale=FILL, legend=None),
         strokeDash=alt.StrokeDash("mask:N", scale=mask_scale(), legend=None),

@@ -5,7 +5,7 @@ import polars as pl
 from lastlayer.report.bars import bars
 from lastlayer.report.chart import sized, with_band
 from lastlayer.report.looks import GRADIENT, MASKS
-from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, file_name, rows_of
+from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, file_name, rows_of
 from lastlayer.report.shown import Table, number, spread, words
 
 FIELDS = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs")
@@ -48,13 +48,18 @@ def _by_mask(table: pl.DataFrame) -> Plot:
     )
     kinds = table["kind"].unique(maintain_order=True).to_list()
     rows = rows_of(table, *FIELDS, "kind")
-    return sized(bars("kind", kinds, offset="mask"), height=75 * len(kinds)), rows
+    return sized(bars("kind", kinds, highest(rows), offset="mask"), height=75 * len(kinds)), rows
 
 
 def _layers(part: pl.DataFrame) -> Plot:
     layers = part["head"].unique(maintain_order=True).to_list()
     rows = rows_of(with_band(part), *FIELDS)
-    return sized(bars("head", layers, offset="mask"), height=52 * len(layers)), rows
+    return sized(bars("head", layers, highest(rows), offset="mask"), height=52 * len(layers)), rows
+
+
+def highest(rows: list[Row]) -> float:
+    """Give the highest end of all bars."""
+    return max(float(row["high"]) for row in rows)
 
 
 def over(table: pl.DataFrame) -> str:

@@ -65,7 +65,7 @@ def _table(table: pl.DataFrame) -> Table:
 def _row(
     part: pl.DataFrame, key: tuple[object, ...], lr: float | None, heads: list[str]
 ) -> list[Cell]:
-    mine = part.filter(pl.col("lr").is_null() | (pl.col("lr") == lr))
+    mine = part.filter(pl.col("lr").is_null() | pl.col("lr").is_in([lr] if lr else []))
     by = {row["head"]: row for row in mine.iter_rows(named=True)}
     rate = Cell("") if lr is None else Cell(f"{lr:g}", lr)
     cells = (beside(by[head]) if head in by else Cell("") for head in heads)

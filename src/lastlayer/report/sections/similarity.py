@@ -6,7 +6,7 @@ from lastlayer.report.bars import bars
 from lastlayer.report.chart import sized, with_band
 from lastlayer.report.looks import SIMILARITY, place_of
 from lastlayer.report.section import Figure, Panel, Section, Tables, file_name, rows_of
-from lastlayer.report.sections.masks import FIELDS, over
+from lastlayer.report.sections.masks import FIELDS, highest, over
 from lastlayer.report.shown import Table, spread, words
 
 BEST = ("linear", "weight_norm", "cosine+single")
@@ -21,8 +21,8 @@ def similarity(tables: Tables) -> Section | None:
     figures = []
     for (kind,), part in table.group_by("kind", maintain_order=True):
         order = sorted(part["name"], key=place_of)
-        chart = sized(bars("name", order), 30 * len(order) + 20)
         rows = rows_of(with_band(part), *FIELDS)
+        chart = sized(bars("name", order, highest(rows)), 30 * len(order) + 20)
         figures.append(Figure(file_name("similarity", str(kind)), str(kind), chart, rows))
     caption = f"Averaged over streams; lines are deviations over orders. (Fig. 5c) {over(table)}"
     text = (

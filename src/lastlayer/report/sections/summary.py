@@ -9,7 +9,7 @@ from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, 
 from lastlayer.report.shown import Table, number, spread, words
 
 AXIS = f"final {POINTS}"
-BOUND = "all data at once"
+BEST, BOUND, LINEAR = "best head", "all data at once", "linear layer"
 COLUMNS = ("head", "name", "mean", "deviation", "runs")
 
 
@@ -35,7 +35,7 @@ def summary(tables: Tables) -> Section | None:
         best, limit = best_of(part), bound.get((first["features"], first["label"]))
         linear = next(part.filter(name="linear").iter_rows(named=True), None)
         lines.append(_say(title, first, best, limit, linear))
-        roles = {"best head": best, BOUND: limit, "linear layer": linear}
+        roles = {BEST: best, BOUND: limit, LINEAR: linear}
         rows += [
             {"stream": title, "role": role, **{name: row[name] for name in COLUMNS}}
             for role, row in roles.items()
@@ -80,27 +80,32 @@ def _say(title: str, stream: Row, best: Row, limit: Row | None, linear: Row | No
 
 
 def _chart(rows: list[Row], streams: int) -> Plot:
-    axis = alt.Axis(labelLimit=210)
-    base = alt.Chart(DATA).encode(y=alt.Y("stream:N", sort=None, title=None, axis=axis))
-    x, tooltip = alt.X("mean:Q", title=AXIS), told(("role:N", "what"), ("name:N", "head"))
+    axis = alt.Axis(labelLimit=190)
+    base = alt.Chart(DATA).encode(
+        y=alt.Y("stream:N", sort=None, title=None, axis=axis), x=alt.X("mean:Q", title=AXIS)
+    )
+    tooltip = told(("role:N", "what"), ("name:N", "head"))
     colour = alt.Color("head:N", scale=layer_scale(), legend=None)
     shape = alt.Shape("head:N", scale=marker_scale(), legend=None)
     heads = base.transform_filter(f"datum.role != '{BOUND}'")
-    fall = heads.mark_line(color="#999", strokeWidth=1, strokeDash=[1, 3]).encode(
-        x=x, detail="stream:N"
-    )
-    error = heads.mark_rule(strokeWidth=2.5).encode(
-        x=alt.X("low:Q", title=AXIS), x2="high:Q", color=colour
-    )
-    point = heads.mark_point(filled=True, size=110, opacity=1).encode(
-        x=x, color=colour, shape=shape, tooltip=tooltip
-    )
-    name = heads.mark_text(dy=-13, fontSize=11).encode(x=x, text="name:N")
-    tick = base.transform_filter(f"datum.role == '{BOUND}'").mark_tick(
-        color="black", thickness=2.5, size=26
-    )
-    bound = tick.encode(x=x, tooltip=tooltip)
-    chart = alt.layer(fall, bound, error, point, name)
+    layers = [
+        heads.mark_line(color="#999", strokeWidth=1, strokeDash=[1, 3]).encode(detail="stream:N"),
+        heads.mark_rule(strokeWidth=2.5).encode(
+            x=alt.X("low:Q", title=AXIS), x2="high:Q", color=colour
+        ),
+        heads.mark_point(filled=True, size=110, opacity=1).encode(
+            color=colour, shape=shape, tooltip=tooltip
+        ),
+    ]
+    places = {BEST: -14, LINEAR: 15}  # names stand above and below, so that they never meet
+    for role in dict.fromkeys(row["role"] for row in rows):  # a layer without rows has no scale
+        some = base.transform_filter(f"datum.role == '{role}'")
+        if role == BOUND:
+            tick = some.mark_tick(color="black", thickness=2.5, size=26)
+            layers.insert(1, tick.encode(tooltip=tooltip))
+        else:
+            layers.append(some.mark_text(dy=places[role], fontSize=11).encode(text="name:N"))
+    chart = alt.layer(*layers)
     return sized(chart, height=max(90, 56 * streams)), [_with_ends(row) for row in rows]
 
 

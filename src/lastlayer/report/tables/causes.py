@@ -17,7 +17,7 @@ def causes(study: Study) -> pl.DataFrame:
     """Give the test samples lost to each cause, in percent of the test set, mean over orders."""
     runs = streams(study).drop_nulls("lost")
     sizes = {digest: int(n.sum()) for digest, n in study.arrays("n_per_class", runs).items()}
-    size = pl.col("digest").replace_strict(sizes, return_dtype=pl.Int64)
+    size = pl.col("digest").replace_strict(sizes, default=None, return_dtype=pl.Int64)
     long = (
         runs.with_columns(size.alias("size"))
         .unpivot(
@@ -27,7 +27,8 @@ def causes(study: Study) -> pl.DataFrame:
             value_name="samples",
         )
         .with_columns(
-            pl.col("cause").replace_strict(CAUSES), pl.col("samples") * 100 / pl.col("size")
+            pl.col("cause").replace_strict(CAUSES),
+            pl.col("samples").cast(pl.Float64) * 100 / pl.col("size").cast(pl.Float64),
         )
     )
     table = long.group_by(*STREAM, "kind", *HEAD, "name", "cause", maintain_order=True).agg(

@@ -1,0 +1,238 @@
+"""Every table equals what an independent look into the store finds."""
+
+import json
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from made_up import CIFAR100, HUNDRED, PAPER, Stream, write_study
+
+from lastlayer.report.folder import read_tables, save_tables
+from lastlayer.report.tables import NAMES, make_tables
+from lastlayer.results import load
+
+Tables = dict[str, pl.DataFrame]
+
+
+class Store:
+    """The store, read by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.connection = sqlite3.connect(folder / "results.sqlite")
+        self.connection.row_factory = sqlite3.Row
+
+    def runs(self, **where: Any) -> list[dict[str, Any]]:
+        rows = map(dict, self.connection.execute("SELECT * FROM run WHERE state = 'done'"))
+        return [row for row in rows if all(row[name] == value for name, value in where.items())]
+
+    def array(self, run: dict[str, Any], name: str) -> np.ndarray:
+        query = "SELECT type, shape, content FROM array WHERE run = ? AND name = ?"
+        kind, shape, content = self.connection.execute(query, (run["id"], name)).fetchone()
+        return np.frombuffer(zlib.decompress(content), kind).reshape(json.loads(shape))
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_study(tmp_path_factory.mktemp("paper"), [*PAPER, HUNDRED])
+
+
+@pytest.fixture(scope="module")
+def store(study: Path) -> Store:
+    return Store(study)
+
+
+@pytest.fixture(scope="module")
+def tables(study: Path) -> Tables:
+    return make_tables(load(study))
+
+
+def test_no_table_of_the_paper_is_empty(tables: Tables) -> None:
+    empty = [name for name, table in tables.items() if table.is_empty()]
+    assert empty == ["troubles"]
+
+
+def test_final_accuracy_is_the_mean_over_orders(tables: Tables, store: Store) -> None:
+    assert tables["accuracy"].height == 19 + 3 + 19 + 19
+    for row in tables["accuracy"].iter_rows(named=True):
+        assert row["preset"] == "paper"
+        same = ("features", "scenario", "head", "mask", "preset", "lr")
+        finals = [run["final"] for run in store.runs(**{name: row[name] for name in same})]
+        assert row["runs"] == len(finals) == 3
+        assert row["mean"] == pytest.approx(100 * np.mean(finals))
+        assert row["deviation"] == pytest.approx(100 * np.std(finals))
+
+
+def test_curves_are_counts_of_right_answers(tables: Tables, store: Store) -> None:
+    for scenario, points in (("cifar10", 11), ("cifar100_mix", 101)):
+        runs = store.runs(scenario=scenario, head="cosine", mask="single", preset="paper")
+        right = np.stack([store.array(run, "right_by_class").sum(axis=1) for run in runs])
+        total = store.array(runs[0], "n_per_class").sum()
+        if scenario == "cifar100_mix":  # so long a stream is shown task by task
+            right = right[:, ::2]
+        curve = tables["curves"].filter(scenario=scenario, name="cosine+single")
+        assert curve.height == points
+        np.testing.assert_allclose(curve["mean"], 100 * right.mean(axis=0) / total)
+        np.testing.assert_allclose(curve["deviation"], 100 * right.std(axis=0) / total)
+
+
+def test_masks_are_averaged_over_layers(tables: Tables, store: Store) -> None:
+    runs = store.runs(scenario="cifar100_lifelong", mask="group")
+    mean, deviation = tables["by_mask"].filter(kind="lifelong", mask="group").row(0)[2:4]
+    orders = [[run["final"] for run in runs if run["order"] == order] for order in range(3)]
+    assert len(runs) == 15
+    assert mean == pytest.approx(100 * np.mean(orders))
+    assert deviation == pytest.approx(100 * np.std(np.mean(orders, axis=1)))
+
+
+def test_an_average_is_over_the_streams_that_have_all_heads(tables: Tables) -> None:
+    row = tables["by_kind"].filter(kind="incremental", name="slda").row(0, named=True)
+    assert row["over"] == "cifar10, resnet20-cifar100"  # cifar100 has three heads only
+
+
+def test_averages_over_two_streams(tmp_path: Path) -> None:
+    streams = (Stream(heads=("slda",)), Stream("cub200", "cub200/resnet18", heads=("slda",)))
+    table = make_tables(load(write_study(tmp_path, streams)))["by_kind"]
+    finals = np.array([run["final"] for run in Store(tmp_path).runs()]).reshape(2, 3)
+    row = table.row(0, named=True)
+    assert row["mean"] == pytest.approx(100 * finals.mean())
+    assert row["deviation"] == pytest.approx(100 * finals.mean(axis=0).std())
+    assert row["over"] == "cifar10, resnet20-cifar100; cub200, resnet18"
+
+
+def test_subsets_are_averaged_over_data_sets(tables: Tables, store: Store) -> None:
+    runs = store.runs(head="knn", subset=100)
+    row = tables["subset_average"].filter(name="knn", subset=100).row(0, named=True)
+    assert row["mean"] == pytest.approx(100 * np.mean([run["final"] for run in runs]))
+    assert row["runs"] == len(runs) == 6
+    assert row["over"] == f"cifar10/resnet20-cifar100, class; {CIFAR100}, coarse"
+    assert row["published_mean"] is not None
+
+
+def test_published_numbers_stand_beside_ours(tables: Tables) -> None:
+    row = tables["iid"].filter(features="cifar10/resnet20-cifar100", name="slda").filter(
+        pl.col("subset").is_null()
+    )  # fmt: skip
+    assert row["published_mean"].to_list() == [66.90]
+    assert row["verdict"].to_list() == ["differs"]  # ours is made up
+
+
+def test_learning_rates_and_backbones_are_selected(tables: Tables, store: Store) -> None:
+    rates = tables["learning_rates"].filter(head="cosine")
+    assert rates["lr"].to_list() == [0.01, 0.1]
+    same = {"head": "cosine", "mask": "none", "n_tasks": 1, "subset": None, "n_classes": 10}
+    finals = [[run["final"] for run in store.runs(**same, lr=lr)] for lr in (0.01, 0.1)]
+    expected = [100 * np.mean(each) for each in finals]
+    np.testing.assert_allclose(rates["mean"], expected)
+    assert rates["best"].to_list() == [expected[0] > expected[1], expected[1] > expected[0]]
+    assert tables["backbones"]["features"].to_list() == [
+        "cifar10/resnet20-cifar10",
+        "cifar10/resnet20-cifar100",
+    ]
+
+
+def test_norms_are_those_after_the_last_task(tables: Tables, store: Store) -> None:
+    (run,) = store.runs(scenario="cifar10", head="linear", mask="none", order=0, preset="paper")
+    part = tables["norms"].filter(scenario="cifar10")
+    norm, bias = store.array(run, "norm"), store.array(run, "bias")
+    np.testing.assert_allclose(part["norm"], norm[-1])
+    np.testing.assert_allclose(part["bias_change"], bias[-1] - bias[-2])
+    assert part["tasks_ago"].to_list() == [4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
+    lifelong = tables["norms"].filter(kind="lifelong")
+    assert lifelong["tasks_ago"].count() == 0
+
+
+def test_weight_change_is_of_the_papers_task(tables: Tables, store: Store) -> None:
+    (run,) = store.runs(scenario="cifar100_mix", head="linear", mask="single", order=0)
+    weight = store.array(run, "weight")
+    part = tables["weight_changes"].filter(mask="single")
+    assert set(part["task"]) == {46}  # counted from 1: it is number 45 from 0
+    np.testing.assert_allclose(
+        part["change"].to_numpy().reshape(20, -1), weight[45] - weight[44], rtol=1e-6
+    )
+
+
+def test_maps_and_riskiest_pairs(tables: Tables, store: Store) -> None:
+    (run,) = store.runs(scenario="cifar10", head="weight_norm", mask="none", order=0)
+    angles = store.array(run, "data_angles")[-1].astype(float)
+    risk = np.diag(angles)[:, None] / angles
+    part = tables["interference"].filter(scenario="cifar10", head="weight_norm")
+    np.testing.assert_allclose(part["risk"].to_numpy().reshape(10, 10), risk)
+    np.testing.assert_allclose(part["to_data"].to_numpy().reshape(10, 10), angles)
+    off = np.where(np.eye(10, dtype=bool), 0, risk)
+    first = tables["riskiest_pairs"].filter(scenario="cifar10", head="weight_norm")
+    assert first.height == 10
+    assert first["risk"][0] == pytest.approx(off.max())
+    assert (first["class"][0], first["vector"][0]) == np.unravel_index(off.argmax(), off.shape)
+
+
+def test_a_map_of_many_classes_shows_those_in_danger(tables: Tables) -> None:
+    part = tables["interference"].filter(scenario="cifar100", head="linear")
+    assert part["class"].n_unique() == 50
+    pairs = tables["riskiest_pairs"].filter(scenario="cifar100", head="linear")
+    assert pairs["class"][0] in set(part["class"])
+
+
+def test_first_task_since_it_was_learned(tables: Tables, store: Store) -> None:
+    runs = store.runs(scenario="cifar100_lifelong", head="mean")
+    right = [store.array(run, "right_by_task") for run in runs]
+    first = [store.array(run, "task_order")[0] for run in runs]
+    accuracy = np.stack([r[2:, task] / 80 for r, task in zip(right, first, strict=True)])
+    part = tables["first_task"].filter(name="mean")
+    np.testing.assert_allclose(part["mean"], 100 * accuracy.mean(axis=0))
+    assert part["learned"].to_list() == [1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5]
+
+
+def test_causes_are_shares_of_the_test_set(tables: Tables, store: Store) -> None:
+    runs = store.runs(scenario="cifar10", head="slda", preset="paper")
+    part = dict(
+        tables["causes"].filter(scenario="cifar10", name="slda").select("cause", "mean").rows()
+    )
+    assert part["later classes"] == pytest.approx(
+        100 * np.mean([run["lost_to_interference"] for run in runs]) / 200
+    )
+
+
+def test_presets_stand_side_by_side(tables: Tables, store: Store) -> None:
+    assert tables["presets"]["name"].to_list() == ["linear", "slda"]
+    runs = [
+        store.runs(scenario="cifar10", head="slda", preset=preset) for preset in ("paper", "exact")
+    ]
+    means = [100 * np.mean([run["final"] for run in part]) for part in runs]
+    row = tables["presets"].filter(name="slda").row(0, named=True)
+    assert row["difference"] == pytest.approx(means[1] - means[0])
+
+
+def test_a_head_at_several_rates_is_shown_at_its_own(tmp_path: Path) -> None:
+    stream = Stream(heads=("linear", "cosine"), lrs=(0.1, 0.01, 0.001))
+    table = make_tables(load(write_study(tmp_path, [stream])))["accuracy"]
+    assert dict(table.select("head", "lr").rows()) == {"linear": 0.01, "cosine": 0.1}
+
+
+def test_a_head_without_its_own_rate_is_shown_at_its_best(tmp_path: Path) -> None:
+    stream = Stream(heads=("cosine",), lrs=(0.01, 0.001))
+    table = make_tables(load(write_study(tmp_path, [stream])))["accuracy"]
+    finals = {
+        lr: np.mean([run["final"] for run in Store(tmp_path).runs(lr=lr)]) for lr in (0.01, 0.001)
+    }
+    assert table["lr"].to_list() == [max(finals, key=finals.__getitem__)]
+
+
+def test_diverged_runs_are_in_no_average(tmp_path: Path) -> None:
+    table = make_tables(load(write_study(tmp_path, [Stream(heads=("linear",), diverged=(1,))])))
+    row = table["accuracy"].row(0, named=True)
+    assert (row["runs"], row["diverged"]) == (2, 1)
+    assert table["curves"]["runs"].to_list() == [3, *[2] * 10]
+    assert "diverged" in table["troubles"]["trouble"][0]
+
+
+def test_tables_are_read_as_they_were_written(tables: Tables, tmp_path: Path) -> None:
+    save_tables(tables, tmp_path)
+    again = read_tables(tmp_path, NAMES)
+    for name, table in tables.items():
+        assert again[name].schema == table.schema, name
+        rounded = table.with_columns(pl.col(pl.Float64).round_sig_figs(6))
+        assert again[name].equals(rounded), name
