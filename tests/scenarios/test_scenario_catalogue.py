@@ -12,7 +12,9 @@ from toy_labels import ToyData, cifar100_like, core50_like, toy
 from lastlayer import load_features
 from lastlayer.cli import main
 from lastlayer.errors import DataError, UnknownNameError
+from lastlayer.features import BACKBONES, DATASETS
 from lastlayer.scenarios import SCENARIOS, make_scenario
+from lastlayer.scenarios.catalogue import COLUMNS
 
 DATA: dict[str, Callable[[], ToyData]] = {
     "cifar10": lambda: toy({"y": [row % 10 for row in range(30)]}),
@@ -81,6 +83,13 @@ def test_other_data_are_refused_and_the_right_ones_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["core50", "cub200"])
+def test_extraction_gives_the_label_columns_that_are_named(name: str) -> None:
+    assert DATASETS[name].labels == COLUMNS[name]
+    assert f"lastlayer extract {name} --root DIR --backbone resnet18" in SCENARIOS[name].source
+    assert "resnet18" in BACKBONES
+
+
+@pytest.mark.parametrize("name", ["core50", "cub200"])
 def test_the_command_that_is_named_makes_what_is_needed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +103,7 @@ def test_the_command_that_is_named_makes_what_is_needed(
     ]
     table = pl.concat(rows).with_columns(pl.concat_list("z"))
     table.write_parquet(f"{name}.parquet")
-    monkeypatch.setattr(sys, "argv", SCENARIOS[name].source.partition("by: ")[2].split())
+    monkeypatch.setattr(sys, "argv", SCENARIOS[name].source.rpartition("by: ")[2].split())
     with pytest.raises(SystemExit, match="0"):
         main()
     data = load_features(f"{name}.safetensors")

@@ -15,7 +15,7 @@ class Entry:
     """What a name stands for, and the data that it needs."""
 
     description: str
-    features: str  # a bundled feature set, or the data set to import
+    features: str  # a bundled feature set, or the data set to extract or import
     columns: tuple[str, ...]  # the label columns it reads, the learned one last; (): the primary
     n_tasks: int
     n_classes: int
@@ -29,10 +29,12 @@ class Entry:
             return f"the bundled features '{self.features}': load_features(\"{self.features}\")"
         label, *domains = COLUMNS[self.features]
         kept = "".join(f" --domain {column}" for column in domains)
+        out = f"--out {self.features}.safetensors"
         return (
             f"features of {self.features} with the label columns {', '.join((label, *domains))}, "
-            f"made of your embeddings by: lastlayer import {self.features}.parquet --embedding z "
-            f"--label {label}{kept} --split split --out {self.features}.safetensors"
+            f"made of its images by: lastlayer extract {self.features} --root DIR --backbone "
+            f"resnet18 {out}; or of your embeddings by: lastlayer import {self.features}.parquet "
+            f"--embedding z --label {label}{kept} --split split {out}"
         )
 
 
