@@ -22,11 +22,11 @@ def read_image(path: Path) -> "Image":
     """Open a file as an RGB image; one that cannot be read is named."""
     with images_extra("reading image files"):
         from PIL import Image  # noqa: PLC0415  (an extra)
-    if not path.is_file():
-        raise MissingFileError(f"expected an image at {path}, but there is none")
     try:
         with Image.open(path) as image:
             return to_rgb(image)
+    except FileNotFoundError as error:
+        raise MissingFileError(f"expected an image at {path}, but there is none") from error
     except Exception as error:  # a damaged picture may raise anything
         raise FileFormatError(f"{path} cannot be read as an image: {error}") from error
 

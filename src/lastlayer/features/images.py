@@ -74,5 +74,5 @@ class ImageSet:
 
 def relative_names(paths: Sequence[Path]) -> Iterable[str]:
     """Name files below the folder that they share, so that it may be moved."""
-    top = os.path.commonpath(paths) if paths else ""
-    return (Path(os.path.relpath(path, top)).as_posix() for path in paths)
+    top = len(os.path.commonpath(paths)) if paths else 0
+    return (path.as_posix()[top:] for path in paths)
