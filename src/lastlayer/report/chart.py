@@ -1,7 +1,7 @@
 """The grammar of all charts: one scale for layers, one for masks, one signal for the legend."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import altair as alt
 import polars as pl
@@ -13,17 +13,17 @@ WIDTH, HEIGHT = 460, 290
 MANY = 10  # heads; more are not all drawn at first
 POINTS = "accuracy in %"
 DATA = alt.NamedData(ROWS)
+LOOKS = {**LAYERS, ALL_LAYERS: ("#777777", "")}
 
 
 def layer_scale() -> alt.Scale:
     """Give each layer its colour."""
-    colours = [*LAYERS.items(), (ALL_LAYERS[0], (ALL_LAYERS[1], ""))]
-    return alt.Scale(domain=[name for name, _ in colours], range=[look[0] for _, look in colours])
+    return alt.Scale(domain=list(LOOKS), range=[colour for colour, _ in LOOKS.values()])
 
 
 def marker_scale() -> alt.Scale:
     """Give each layer its marker."""
-    return alt.Scale(domain=list(LAYERS), range=[marker for _, marker in LAYERS.values()])
+    return alt.Scale(domain=list(LOOKS), range=[marker for _, marker in LOOKS.values()])
 
 
 def mask_scale() -> alt.Scale:
@@ -42,19 +42,32 @@ def hidden_of(heads: Sequence[str]) -> list[str]:
     return [] if few else [name for name in heads if name not in FIRST]
 
 
-def head_encoding(heads: Sequence[str], hidden: Sequence[str]) -> dict[str, Any]:
-    """Encode layer and mask; the legend, for figures outside the page, names what is drawn."""
+@dataclass(frozen=True)
+class HeadLook:
+    """How the heads of a chart look; its legends, for use outside the page, name what is drawn."""
+
+    colour: alt.Color
+    shape: alt.Shape
+    dash: alt.StrokeDash
+
+
+def look_of(heads: Sequence[str], hidden: Sequence[str]) -> HeadLook:
+    """Give heads their look.
+
+    Args:
+        heads: all that a chart holds.
+        hidden: those of them that are switched off at first.
+    """
     drawn = [name.partition("+") for name in heads if name not in hidden]
     layers = list(dict.fromkeys(layer for layer, _, _ in drawn))
     masks = [mask for mask in MASKS if mask in {mask or "none" for _, _, mask in drawn}]
-    colours = alt.Legend(title="layer", values=layers, symbolStrokeWidth=2)
-    dashes = alt.Legend(title="mask", values=masks, symbolStrokeColor="black")
-    return {
-        "color": alt.Color("head:N", scale=layer_scale(), legend=colours),
-        "strokeDash": alt.StrokeDash(
-            "mask:N", scale=mask_scale(), legend=dashes if len(masks) > 1 else None
-        ),
-    }
+    names = alt.Legend(title="layer", values=layers, symbolOpacity=1)
+    dashes = alt.Legend(title="mask", values=masks) if len(masks) > 1 else None
+    return HeadLook(
+        alt.Color("head:N", scale=layer_scale(), legend=names),
+        alt.Shape("head:N", scale=marker_scale(), legend=names),
+        alt.StrokeDash("mask:N", scale=mask_scale(), legend=dashes),
+    )
 
 
 def switched(chart: Chart, hidden: Sequence[str]) -> Chart:

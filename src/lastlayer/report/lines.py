@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from lastlayer.report.chart import DATA, POINTS, head_encoding, layer_scale, marker_scale, switched
+from lastlayer.report.chart import DATA, POINTS, look_of, switched
 from lastlayer.report.section import Chart
 
 
@@ -24,17 +24,14 @@ def lines(
         tooltip: what is told of a point.
         y: the title of the axis of means.
     """
-    base = alt.Chart(DATA).encode(x=x, detail="name:N")
-    colour = alt.Color("head:N", scale=layer_scale(), legend=None)
-    band = base.mark_area(opacity=0.13, tooltip=None).encode(
-        y=alt.Y("low:Q", title=y), y2="high:Q", color=colour
-    )
+    look = look_of(heads, hidden)
+    base = alt.Chart(DATA).encode(x=x, color=look.colour, detail="name:N")
     mean = alt.Y("mean:Q", title=y)
-    line = base.mark_line(strokeWidth=1.7).encode(y=mean, **head_encoding(heads, hidden))
+    band = base.mark_area(opacity=0.13, tooltip=None).encode(y=alt.Y("low:Q", title=y), y2="high:Q")
+    line = base.mark_line(strokeWidth=1.7).encode(y=mean, strokeDash=look.dash)
     point = base.mark_point(filled=True, size=45).encode(
         y=mean,
-        color=colour,
-        shape=alt.Shape("head:N", scale=marker_scale(), legend=None),
+        shape=look.shape,
         opacity=alt.condition("datum.end", alt.value(1), alt.value(0)),
         tooltip=list(tooltip),
     )

@@ -6,7 +6,7 @@ and became brown. Markers and dashes tell heads apart in black and white.
 
 LAYERS = {  # layer → colour, marker as a path in the square from −1 to 1
     "linear": ("#000000", "M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z"),
-    "linear_no_bias": ("#8c8c8c", "M-.85,-.85H.85V.85H-.85Z"),
+    "linear_no_bias": ("#707070", "M-.85,-.85H.85V.85H-.85Z"),
     "weight_norm": ("#0072b2", "M0,-1L1,.8H-1Z"),
     "original_weight_norm": ("#56b4e9", "M0,1L1,-.8H-1Z"),
     "cosine": ("#d55e00", "M0,-1.1L1.1,0L0,1.1L-1.1,0Z"),
@@ -18,7 +18,7 @@ LAYERS = {  # layer → colour, marker as a path in the square from −1 to 1
         "M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
     ),
 }
-ALL_LAYERS = "all layers", "#777777"  # what stands for their average, and its colour
+ALL_LAYERS = "all layers"  # their average
 MASKS: dict[str, list[int]] = {"none": [1, 0], "group": [7, 3], "single": [2, 2]}  # mask → dash
 GRADIENT = ("linear", "linear_no_bias", "weight_norm", "original_weight_norm", "cosine")
 SIMILARITY = ("knn", "mean", "median", "slda")

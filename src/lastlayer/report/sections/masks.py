@@ -4,7 +4,7 @@ import polars as pl
 
 from lastlayer.report.bars import bars
 from lastlayer.report.chart import sized, with_band
-from lastlayer.report.looks import GRADIENT, MASKS
+from lastlayer.report.looks import ALL_LAYERS, GRADIENT, MASKS
 from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, file_name, rows_of
 from lastlayer.report.shown import Table, number, spread, words
 
@@ -44,7 +44,7 @@ def masks(tables: Tables) -> Section | None:
 
 def _by_mask(table: pl.DataFrame) -> Plot:
     table = with_band(table).with_columns(
-        pl.lit("all layers").alias("head"), pl.col("mask").alias("name")
+        pl.lit(ALL_LAYERS).alias("head"), pl.col("mask").alias("name")
     )
     kinds = table["kind"].unique(maintain_order=True).to_list()
     rows = rows_of(table, *FIELDS, "kind")

@@ -73,14 +73,18 @@ def _row(
 
 
 def _rates(table: pl.DataFrame) -> Table:
-    rows = [
-        [words(row["head"]), Cell(f"{row['lr']:g}", row["lr"]), number(row["mean"]),
-         words("best" if row["best"] else ""),
-         words("published choice" if row["lr"] == row["published_lr"] else ""), words(row["over"])]
-        for row in table.iter_rows(named=True)
-    ]  # fmt: skip
-    header = ("layer", "learning rate", "mean accuracy, %", "ours", "paper", "data sets in it")
-    return Table("learning-rates", "Learning rates, averaged over data sets.", header, rows)
+    rates = table["lr"].unique().sort(descending=True).to_list()
+    rows = []
+    for (head, _), part in table.group_by("head", "held_out", maintain_order=True):
+        means = dict(part.select("lr", "mean").rows())
+        best, paper = part.filter("best")["lr"][0], part["published_lr"][0]
+        chosen = (Cell("" if rate is None else f"{rate:g}", rate) for rate in (best, paper))
+        numbers = (number(means.get(rate)) for rate in rates)
+        rows.append([words(str(head)), *numbers, *chosen, words(part["over"][0])])
+    shown = (*(f"at {lr:g}" for lr in rates), "best", "the paper's choice")
+    header = ("layer", *shown, "data sets in it")
+    caption = "Learning rates: mean accuracy in %, averaged over data sets."
+    return Table("learning-rates", caption, header, rows)
 
 
 def _backbones(table: pl.DataFrame) -> Table:

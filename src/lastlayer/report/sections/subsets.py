@@ -13,6 +13,7 @@ from lastlayer.report.tables.iid import subsets as in_subsets
 
 FIELDS = ("head", "mask", "name", "size", "mean", "deviation", "low", "high", "runs", "end",
           "published_mean")  # fmt: skip
+AVERAGE = "averaged over data sets"
 
 
 def subsets(tables: Tables) -> Section | None:
@@ -39,9 +40,10 @@ def subsets(tables: Tables) -> Section | None:
         "as often as makes up for its size. Published numbers stand in brackets and in the "
         "tooltips; a ~ marks one with a deviation of 5 or more: nothing can be compared with it."
     )
-    return Section(
-        "subsets", "With little data", [text], panels, [_table(*each) for each in _parts(table)]
-    )
+    shown = [_table(*each) for each in _parts(table)]
+    if not average.is_empty():
+        shown.insert(0, _table(AVERAGE, average.with_columns(pl.lit(None).alias("verdict"))))
+    return Section("subsets", "With little data", [text], panels, shown)
 
 
 def _average(table: pl.DataFrame) -> Panel:

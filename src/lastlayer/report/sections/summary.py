@@ -104,7 +104,11 @@ def _chart(rows: list[Row], streams: int) -> Plot:
             tick = some.mark_tick(color="black", thickness=2.5, size=26)
             layers.insert(1, tick.encode(tooltip=tooltip))
         else:
-            layers.append(some.mark_text(dy=places[role], fontSize=11).encode(text="name:N"))
+            layers.append(
+                some.mark_text(dy=places[role], align="right", dx=9, fontSize=11).encode(
+                    text="name:N"
+                )
+            )
     chart = alt.layer(*layers)
     return sized(chart, height=max(90, 56 * streams)), [_with_ends(row) for row in rows]
 

@@ -24,7 +24,7 @@ def averages(table: pl.DataFrame, names: Sequence[str], kinds: Sequence[str]) ->
 
 def say(numbers: Mapping[str, float], order: Sequence[str] | None = None) -> str:
     """Write numbers out, the highest first if no order is given."""
-    names = order or sorted(numbers, key=lambda name: -numbers[name])
+    names = order or sorted(numbers, key=lambda name: (-numbers[name], name))
     return ", ".join(f"{name} {numbers[name]:.1f}" for name in names)
 
 
