@@ -114,7 +114,7 @@ def test_cub200_with_a_wrong_layout(
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_missing_folder_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(MissingFileError, match=r"nowhere, but there is none"):
+    with pytest.raises(MissingFileError, match=r"nowhere, but there is no folder"):
         read_images(name, tmp_path / "nowhere")
 
 

@@ -59,10 +59,16 @@ def read_images(
         test: For a folder that is not split: the part of each class to draw as test.
         seed: Decides what is drawn.
         thin: Keep one in this many training images; 8 for Core50 in the paper.
+
+    >>> read_images("folder", "nowhere")
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.MissingFileError: expected the files of 'folder' in nowhere, but \
+there is no folder
     """
     read = look_up(name, DATASETS, "data set").read
     if not Path(root).is_dir():
-        raise MissingFileError(f"expected the folder of {name} at {root}, but there is none")
+        raise MissingFileError(f"expected the files of '{name}' in {root}, but there is no folder")
     if name == "folder":
         images = read_folder(Path(root), test, seed)
     elif test is not None:

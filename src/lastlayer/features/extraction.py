@@ -62,6 +62,14 @@ def extract(
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
         broken: ``stop`` at an image that cannot be read, or ``skip`` it with a warning.
         progress: Called after each batch.
+
+    >>> import tempfile
+    >>> from lastlayer.features import Images
+    >>> some = Images(torch.zeros(2, 3, 8, 8).byte(), {"class": torch.tensor([0, 1])})
+    >>> images = ImageSet("toy", train=some, test=some, names={"class": ("cat", "dog")})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     extract(images, nn.Flatten(), lambda pixels: pixels / 255, f"{folder}/toy.safetensors")
+    Features(2 train, 2 test, 192 features, labels: class (2))
     """
     kept = look_up(dtype, DTYPES, "type of features")
     skip = look_up(broken, {"stop": False, "skip": True}, "way with broken images")

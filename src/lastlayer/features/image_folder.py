@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from lastlayer.errors import FileFormatError, MissingFileError, OptionError
+from lastlayer.errors import FileFormatError, OptionError
 from lastlayer.features.decoding import SUFFIXES
 from lastlayer.features.images import Images, ImageSet
 from lastlayer.features.labels import encode
@@ -27,8 +27,6 @@ def read_folder(root: Path, test: float | None = None, seed: int = 0) -> ImageSe
 
     The label columns are class and, where there are domains, domain.
     """
-    if not root.is_dir():
-        raise MissingFileError(f"expected a folder of images at {root}, but there is none")
     inside = {path.name: path for path in root.iterdir() if path.is_dir() and _visible(path)}
     given = set(inside) in _SPLITS
     if given and test is not None:

@@ -52,6 +52,8 @@ class ImageSet:
         n = len(self.train)
         if not 1 <= by <= n:
             raise OptionError(f"expected to thin {n} training images by 1 to {n}, got {by}")
+        if not -(2**63) <= seed < 2**64:
+            raise OptionError(f"expected a seed of at most 64 bits, got {seed}")
         drawn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[: n // by]
         return replace(self, train=self.train.take(drawn.sort().values))
 
