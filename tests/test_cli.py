@@ -108,6 +108,18 @@ def test_extract_says_what_it_needs(
     assert os.listdir(tmp_path) == []
 
 
+def test_a_file_made_for_another_scenario_is_named_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    out = table.parent / "mine.safetensors"
+    options = ["--embedding", "emb", "--label", "y", "--out", out]
+    assert run(monkeypatch, "import", table, *options) == 0
+    assert run(monkeypatch, "compare", out, "--scenario", "core10_lifelong", "--heads", "mean") == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"error: {out}: scenario 'core10_lifelong' needs the label columns")
+    assert "lastlayer extract core50 --root DIR --backbone resnet18" in printed
+
+
 def test_the_commands_of_the_docs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[1] / "docs" / "features.md").read_text()
     commands = [line.split()[1:] for line in page.splitlines() if line.startswith("lastlayer imp")]

@@ -9,7 +9,7 @@ import typer
 from lastlayer.cli.app import app
 from lastlayer.cli.out import make_room
 from lastlayer.cli.text import columns, count, spread
-from lastlayer.errors import OptionError
+from lastlayer.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -52,7 +52,10 @@ def compare(
     chosen = _scenario(features, label, scenario, incremental, by)
     names = [name for part in heads or ALL_HEADS for name in part.split(",") if name]
     options: dict[str, Any] = {"preset": preset, "lr": lr, "device": device, "progress": True}
-    table = study.compare(data, chosen, names, range(orders), **options)
+    try:
+        table = study.compare(data, chosen, names, range(orders), **options)
+    except DataError as error:  # such as a file made for another scenario
+        raise DataError(f"{features}: {error}") from error
     if out is not None:
         table.write_csv(out)
     ranking, bound = study.rank(table), study.upper_bound(data, chosen, **options)
@@ -106,4 +109,3 @@ def _ranked(ranking: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
 
 
 _NUMBERS = ("accuracy", "deviation")
-
