@@ -4,6 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lastlayer import analysis as analysis
+    from lastlayer import report as report
+    from lastlayer import results as results
     from lastlayer import scenarios as scenarios
     from lastlayer import study as study
     from lastlayer.estimator import HeadClassifier as HeadClassifier
@@ -41,7 +44,9 @@ _HOME = {
     "Cosine": "lastlayer.layers",
     "masked_cross_entropy": "lastlayer.layers",
 }
-_PACKAGES = ("errors", "features", "heads", "layers", "scenarios", "study")
+_PACKAGES = (
+    "analysis", "errors", "features", "heads", "layers", "report", "results", "scenarios", "study",
+)  # fmt: skip
 
 __version__ = "0.1.0"
 __all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)

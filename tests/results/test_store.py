@@ -86,6 +86,19 @@ def test_a_second_writer_is_refused_or_waits(tmp_path: Path) -> None:
         pass
 
 
+def test_who_waits_goes_on_when_the_other_has_ended(tmp_path: Path) -> None:
+    first, told = open_store(tmp_path), []
+    first.__enter__()
+
+    def end_the_first() -> None:
+        told.append("waiting")
+        first.__exit__(None, None, None)
+
+    with open_store(tmp_path, wait=True, on_wait=end_the_first) as store:
+        store.plan({"one": RUN})
+    assert told == ["waiting"]
+
+
 def test_results_are_read_while_they_are_written(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.plan({"one": RUN})
