@@ -47,7 +47,7 @@ def extract(
     out: Annotated[Path, typer.Option(help="The features file to write.")],
     weights: Annotated[
         Path | None,
-        typer.Option(help="File of weights, .safetensors or a state dict.  [downloaded]"),
+        typer.Option(help="File of weights, .safetensors or a state dict; else downloaded."),
     ] = None,
     normalisation: Annotated[
         str | None,
@@ -65,7 +65,7 @@ def extract(
     precision: Annotated[str, typer.Option(help="full, or mixed on a GPU.")] = "full",
     batch_size: Annotated[int, typer.Option(help="Images in one go.")] = 64,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that decode images.  [one per core, 8 at most]")
+        int | None, typer.Option(help="Processes that decode images; else one per core, up to 8.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
