@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lastlayer import files
 from lastlayer.errors import FileFormatError, MissingFileError, ShapeError
@@ -99,5 +99,6 @@ def _collate(items: Sequence[Item]) -> Batch | ShapeError:
             "expected a transform that gives tensors of one shape for all images, "
             f"got {shapes[0]} and {shapes[1]}: let it resize or crop them"
         )
-    x = torch.stack([x for _, x in good]) if good else torch.empty(0)
+    # PyTorch's own way of stacking writes straight into the memory that processes share.
+    x = default_collate([x for _, x in good]) if good else torch.empty(0)
     return Batch(torch.tensor([row for row, _ in good], dtype=torch.int64), x, unreadable)
