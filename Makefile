@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images bench-avalanche clean
+.PHONY: study test test-images gallery bench-avalanche clean
 
 study: .venv/.study
 	$(STUDY)
@@ -27,6 +27,27 @@ test: .venv/.dev
 test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
+
+# The charts of README and docs, drawn again from the committed results.
+GALLERY = summary \
+    accuracy-cifar10-resnet20-cifar100 \
+    accuracy-cifar100_lifelong-resnet20-cifar100 \
+    masks \
+    layers-and-masks-incremental \
+    similarity-incremental \
+    subsets-average \
+    subsets-masking \
+    norms-norm-cifar10-resnet20-cifar100 \
+    norms-bias_change-cifar10-resnet20-cifar100 \
+    weight-change-cifar100_mix-resnet20-cifar100-none \
+    weight-change-cifar100_mix-resnet20-cifar100-single \
+    interference-cifar10-resnet20-cifar100-linear-risk \
+    interference-cifar10-resnet20-cifar100-weight_norm-risk \
+    first-task-cifar100_lifelong-resnet20-cifar100 \
+    causes-cifar10-resnet20-cifar100
+gallery: .venv/.study
+	$(BIN)/lastlayer report results/paper
+	cp $(GALLERY:%=results/paper/figures/%.svg) docs/figures
 
 # An option: Avalanche needs torchvision, and that PyTorch's large build, several GB in all.
 bench-avalanche .venv-avalanche/.bench: BIN = .venv-avalanche/bin

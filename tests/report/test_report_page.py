@@ -43,6 +43,10 @@ def test_it_has_every_section(page: Page) -> None:
     assert tuple(sections(page)) == (*SECTIONS, "plan")
 
 
+def test_it_is_small(folder: Path) -> None:
+    assert (folder / "report.html").stat().st_size < 10_000_000
+
+
 def test_tables_hold_the_stores_accuracies(page: Page, folder: Path) -> None:
     rows = page.rows("accuracy-cifar100_lifelong-resnet20-cifar100")
     assert [row["head"] for row in rows] == sorted(ALL, key=ALL.index)

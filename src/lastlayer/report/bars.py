@@ -30,8 +30,10 @@ def bars(y: str, order: Sequence[str], highest: float, offset: str | None = None
         strokeDash=alt.StrokeDash("mask:N", scale=mask_scale(), legend=None),
         tooltip=told(("name:N", "head")),
     )
-    error = base.mark_rule(strokeWidth=1.5).encode(x=alt.X("low:Q", title=POINTS), x2="high:Q")
+    around = base.encode(x=alt.X("low:Q", title=POINTS), x2="high:Q")
+    halo = around.mark_rule(strokeWidth=4, color="white", opacity=0.75)  # seen on dark bars too
+    error = around.mark_rule(strokeWidth=1.5)
     text = base.mark_text(align="left", dx=4, fontSize=10).encode(
         x=alt.X("high:Q", title=POINTS), text=alt.Text("mean:Q", format=".1f")
     )
-    return alt.layer(bar, error, text)
+    return alt.layer(bar, halo, error, text)

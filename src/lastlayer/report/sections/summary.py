@@ -44,9 +44,10 @@ def summary(tables: Tables) -> Section | None:
     if not rows:
         return _without_streams(bound)
     figure = Figure("summary", "The best head of each stream", *_chart(rows, len(lines)))
+    bar = ", and as a bar the best head without drift: all data at once" if bound else ""
     caption = (
-        "For each stream the best head, the linear layer, and as a bar the best head without "
-        "drift: all data at once. Lines are deviations over orders of the tasks."
+        f"For each stream the best head and the linear layer{bar}. Lines are deviations over "
+        "orders of the tasks."
     )
     return Section("summary", "Summary", lines, [Panel(caption, [figure])], [_table(rows)])
 
