@@ -18,8 +18,8 @@ from lastlayer.report import write
 from lastlayer.results import load
 
 SECTIONS = ("summary", "claims", "accuracy", "masks", "similarity", "subsets", "preliminary",
-            "norms", "weight-change", "interference", "first-task", "causes", "presets",
-            "runs")  # fmt: skip
+            "published", "norms", "weight-change", "interference", "first-task", "causes",
+            "presets", "runs")  # fmt: skip
 
 
 def sections(page: Page) -> list[str]:
@@ -100,6 +100,18 @@ def test_subset_tables_have_published_numbers_in_brackets(page: Page, folder: Pa
     assert rows["mean"]["all"].startswith(f"{mean:.2f} ± ")
     assert rows["mean"]["all"].endswith("(63.27)")
     assert rows["linear"]["all"].endswith("(75.13~)")
+
+
+def test_published_numbers_are_listed_with_ours(page: Page, folder: Path) -> None:
+    place = ("cifar10/resnet20-cifar100", "slda", "all")
+    rows = page.rows("published")
+    row = next(r for r in rows if (r["features"], r["head"], r["samples"]) == place)
+    runs = finals(folder, features=row["features"], head="slda", n_tasks=1)
+    mean = runs.filter(pl.col("subset").is_null())["final"].mean()
+    assert number(row["ours, %"]) == pytest.approx(mean, abs=0.005)
+    gap = number(row["ours, %"]) - number(row["published, %"])
+    assert number(row["ours − published"]) == pytest.approx(gap, abs=0.011)
+    assert row["verdict"] == "differs"
 
 
 def test_claims_are_told_with_numbers(page: Page) -> None:

@@ -11,6 +11,7 @@ from lastlayer.report.sections.masks import masks
 from lastlayer.report.sections.norms import norms
 from lastlayer.report.sections.preliminary import preliminary
 from lastlayer.report.sections.presets import presets
+from lastlayer.report.sections.published import published
 from lastlayer.report.sections.runs import runs
 from lastlayer.report.sections.similarity import similarity
 from lastlayer.report.sections.streams import streams
@@ -26,6 +27,7 @@ SECTIONS: Sequence[Callable[[Tables], Section | None]] = (
     similarity,
     subsets,
     preliminary,
+    published,
     norms,
     weights,
     interference,

@@ -3,7 +3,6 @@
 import polars as pl
 
 from lastlayer.report.looks import place_of
-from lastlayer.report.published import tally
 from lastlayer.report.section import Section, Tables
 from lastlayer.report.sections.subsets import beside
 from lastlayer.report.shown import Cell, Table, number, words
@@ -25,14 +24,10 @@ def preliminary(tables: Tables) -> Section | None:
 
 
 def _words(tables: Tables) -> list[str]:
-    text = ["Without drift: how good a head can be on these features."]
-    agreeing, judged = tally(tables["iid"])
-    if judged:
-        text.append(
-            f"{agreeing} of {judged} published numbers agree with ours: they differ by less than "
-            "max(0.5, 3·√((s² + s²)/8)) points. Those marked with ~ cannot be judged: their "
-            "deviation is 5 or more; most mix two backbones."
-        )
+    text = [
+        "Without drift: how good a head can be on these features. Published numbers stand in "
+        "brackets; a ~ marks those that cannot be judged."
+    ]
     if tables["learning_rates"].height or tables["backbones"].height:
         held = tables["iid"]["features"].str.ends_with(HELD_OUT)
         text.append(

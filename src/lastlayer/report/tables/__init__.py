@@ -11,6 +11,7 @@ from lastlayer.report.tables.curves import curves, first_task
 from lastlayer.report.tables.iid import iid, subset_average
 from lastlayer.report.tables.interference import maps, pairs
 from lastlayer.report.tables.presets import presets
+from lastlayer.report.tables.reproduction import reproduction
 from lastlayer.report.tables.selection import backbones, rates
 from lastlayer.report.tables.state import about, data, troubles
 from lastlayer.report.tables.vectors import norms, weight_changes
@@ -34,7 +35,7 @@ FROM_STORE: Mapping[str, Callable[[Study], pl.DataFrame]] = {
     "causes": causes,
     "presets": presets,
 }
-NAMES = [*FROM_STORE, "learning_rates", "backbones", "claims"]
+NAMES = [*FROM_STORE, "learning_rates", "backbones", "published", "claims"]
 
 
 def make_tables(study: Study) -> dict[str, pl.DataFrame]:
@@ -42,5 +43,6 @@ def make_tables(study: Study) -> dict[str, pl.DataFrame]:
     tables = {name: make(study) for name, make in FROM_STORE.items()}
     tables["learning_rates"] = rates(tables["iid"])
     tables["backbones"] = backbones(tables["iid"])
+    tables["published"] = reproduction(tables["iid"])
     tables["claims"] = claims(tables["accuracy"], tables["iid"])
     return tables

@@ -1,5 +1,7 @@
 """Every published number that the study can be put beside, and how far ours lies from it."""
 
+from typing import Any
+
 import polars as pl
 
 from lastlayer.report.published import KEY, agree, published
@@ -30,7 +32,7 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def _beside(row: dict[str, object], ours: pl.DataFrame) -> dict[str, object]:
+def _beside(row: dict[str, Any], ours: pl.DataFrame) -> dict[str, Any]:
     """Put ours beside one published number."""
     same = [pl.col(name).eq_missing(row[name]) for name in KEY if name != "lr"]
     if row["mask"] == "none":
