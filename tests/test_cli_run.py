@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
+from tests.study.small_replay import BLOCK, small_root
 
 from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError
@@ -176,3 +177,36 @@ def _kept(folder: Path) -> int:
         return load(folder).done.height
     except (MissingFileError, FileFormatError):  # it is being made
         return 0
+
+
+def replay_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a plan of four networks and the images that it needs."""
+    small_root(tmp_path / "cifar", monkeypatch)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in BLOCK.items()]
+    text = "\n".join(['preset = "paper"', "seeds = 0", "[[replay]]", *lines])
+    (tmp_path / "replay.toml").write_text(text)
+
+
+def test_networks_are_trained_on_images(
+    run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay_plan(tmp_path, monkeypatch)
+    assert run("run", "replay.toml", "--root", "cifar", "--dry-run", "--device", "cpu") == 0
+    text = capsys.readouterr().out
+    assert "cifar10 images  incremental:3  balance 0.1  2" in text
+    assert "4 runs, 4 to make, in about 10 s" in text
+    assert run("run", "replay.toml", "--root", "cifar", "--device", "cpu") == 0
+    text = capsys.readouterr().out
+    assert "weight_norm+group" in text
+    assert "4 of 4 runs in runs/replay" in text
+    assert run("export", "runs/replay", "table.csv") == 0
+    assert pl.read_csv(tmp_path / "table.csv")["balance"].to_list() == [0.1, 0.1, 1.0, 1.0]
+    assert run("run", "replay.toml", "--root", "cifar", "--dry-run", "--device", "cpu") == 0
+    assert "4 runs, 0 to make; results in runs/replay" in capsys.readouterr().out
+
+
+def test_without_images_it_says_where_they_come_from(run: Call, capsys: Captured) -> None:
+    assert run("run", "replay") == 1
+    error = capsys.readouterr().err
+    assert "give it with --root DIR" in error
+    assert "www.cs.toronto.edu" in error

@@ -1,5 +1,6 @@
 """Plans: what they mean, and that every slip in one is named by its place."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from lastlayer.errors import MissingFileError, PlanError, UnknownNameError
 from lastlayer.heads import ALL_HEADS
 from lastlayer.study.plan import SHIPPED, read_plan
+from lastlayer.training.replay import ReplayRules
 
 GOOD = """
 preset = "paper"
@@ -121,6 +123,71 @@ def test_the_paper_plan_is_the_paper() -> None:
     assert len({(run.features, run.scenario) for run in subsets}) == 5
     rates = {run.lr for run in runs if run.features == "core50/vgg16" and run.head == "cosine"}
     assert rates == {0.1, 0.01, 0.001}
+
+
+REPLAY = """
+preset = "paper"
+seeds = "0-2"
+[[replay]]
+dataset = "cifar10"
+scenario = "cifar10"
+heads = ["linear", "weight_norm+group"]
+balance = [0.01, 1]
+per_class = 20
+epochs = 2
+optimizer = "sgd"
+lr = 0.1
+"""
+
+
+def test_every_combination_of_a_replay_block_is_a_network(tmp_path: Path) -> None:
+    plan, _ = read_plan(write(tmp_path, REPLAY))
+    runs = list(plan.replay[0].runs(plan.seeds))
+    assert len(set(runs)) == len(runs) == 2 * 2 * 3
+    assert {(run.head_name, run.balance, run.seed) for run in runs} == set(
+        product(("linear", "weight_norm+group"), (0.01, 1.0), (0, 1, 2))
+    )
+    assert {run.rules for run in runs} == {ReplayRules(2, 8, 20, "sgd", 0.1)}
+    assert len({run.digest("images") for run in runs}) == len(runs)
+    assert runs[0].digest("images") != runs[0].digest("other images")
+
+
+def test_the_replay_plan_is_the_experiment_of_the_paper() -> None:
+    plan, _ = read_plan("replay")
+    runs = list(plan.replay[0].runs(plan.seeds))
+    assert len(runs) == 48
+    assert {run.rules for run in runs} == {ReplayRules()}
+    assert {run.balance for run in runs} == {0.01, 0.1, 0.5, 1.0}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("balance =", "balence =", r"replay\[0\]: unknown key 'balence'.* 'balance'"),
+        (
+            '"linear"',
+            '"slda"',
+            r"replay\[0\]\.heads\[0\]: unknown layer trained by gradient 'slda'",
+        ),
+        ('dataset = "cifar10"', 'dataset = "core50"', r"replay\[0\]\.dataset: unknown data set"),
+        ("0.01", "-0.01", r"replay\[0\]\.balance\[0\]: .*greater than or equal to 0, got -0.01"),
+        ('"sgd"', '"sdg"', r"replay\[0\]\.optimizer: unknown optimizer 'sdg'.* 'sgd'"),
+        ("epochs = 2", "epochs = 0", r"replay\[0\]\.epochs: .*got 0"),
+        ("per_class = 20", "batch_size = 1", r"replay\[0\]\.batch_size: .*got 1"),
+        ("[[replay]]", "[[replays]]", "unknown key 'replays'; did you mean 'replay'"),
+        (
+            REPLAY[REPLAY.index("[[") :],
+            "",
+            r"expected at least one \[\[experiment\]\] or \[\[replay",
+        ),
+    ],
+)
+def test_a_slip_in_a_replay_block_is_named_by_its_place(
+    tmp_path: Path, right: str, wrong: str, message: str
+) -> None:
+    assert right in REPLAY
+    with pytest.raises(PlanError, match=message):
+        read_plan(write(tmp_path, REPLAY.replace(right, wrong)))
 
 
 @pytest.mark.parametrize("name", SHIPPED)

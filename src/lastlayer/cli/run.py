@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 @app.command()
 def run(
     plan: Annotated[
-        str, typer.Argument(help="quick, demo, paper (lastlayer list plans), or a TOML file.")
+        str,
+        typer.Argument(help="quick, demo, paper, replay (lastlayer list plans), or a TOML file."),
     ] = "quick",
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results; runs/PLAN if not given.")
@@ -37,6 +38,10 @@ def run(
     features: Annotated[
         Path, typer.Option(help="Folder of features that are not bundled, by their full names.")
     ] = Path("features"),
+    root: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a data set's official files, where a plan has [[replay]]."),
+    ] = None,
     device: Device = "auto",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would run and how long, and stop.")
@@ -50,6 +55,8 @@ def run(
     ] = False,
 ) -> None:
     """Run a study: all its heads and orders, kept as they come; the same command goes on."""
+    # Networks that train at once on a GPU need it, before PyTorch first uses one (docs/replay.md).
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     from lastlayer.study.conduct import Watch, conduct  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.study.execute import choose_device  # noqa: PLC0415
     from lastlayer.study.plan import read_plan  # noqa: PLC0415
@@ -58,7 +65,7 @@ def run(
     folder = out or Path("runs") / Path(plan).stem
     choose_device(device)
     content, text = read_plan(plan)
-    ready = prepare(content, features)
+    ready = prepare(content, features, root)
     if not as_json:
         _say_what_is_missing(ready, features)
     if dry_run:
@@ -77,12 +84,17 @@ def export(
     file: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.")],
 ) -> None:
     """Write a table of all finished runs: what each is, its accuracy and its measures."""
+    import polars as pl  # noqa: PLC0415  (keeps --help quick)
+
     from lastlayer.results import load  # noqa: PLC0415
 
     if file.suffix not in (".csv", ".parquet"):
         raise OptionError(f"expected a .csv or .parquet file to write, got {file}")
     make_room(file)
-    done = load(folder).done.drop("state", "message")
+    study = load(folder)
+    tables = [study.done, study.replay.filter(state="done")]
+    done = pl.concat([table for table in tables if table.height] or tables[:1], how="diagonal")
+    done = done.drop("state", "message")
     with in_place_of(file) as part:
         (done.write_csv if file.suffix == ".csv" else done.write_parquet)(part)
     print(f"{count(done.height, 'run')} in {file}")
@@ -104,7 +116,7 @@ def _forecast(ready: "Prepared", folder: Path, device: str) -> None:
     print(
         columns(
             [
-                ("features", "scenario", "preset", "runs", "to make", "about"),
+                ("features", "scenario", "setting", "runs", "to make", "about"),
                 *(
                     (*what, str(runs), str(left), duration(seconds) if left else "")
                     for what, runs, left, seconds in rows
@@ -143,10 +155,12 @@ def _write_page(folder: Path, quiet: bool) -> Path:
 
 def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page: Path) -> None:
     from lastlayer.results import load  # noqa: PLC0415
+    from lastlayer.results.replay_tables import replay_accuracy  # noqa: PLC0415
     from lastlayer.results.tables import best_heads  # noqa: PLC0415
 
     study = load(folder)
     best = best_heads(study.done)
+    networks = replay_accuracy(study.replay.filter(state="done"))
     if as_json:
         summary = {
             "folder": str(folder),
@@ -156,10 +170,14 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
             "failed": view.failed,
             "missing": ready.missing,
             "best": best.to_dicts(),
+            "replay": networks.to_dicts(),
         }
         print(json.dumps(summary, ensure_ascii=False, indent=2))
         return
-    print(columns(_best(best)))
+    if best.height:
+        print(columns(_best(best)))
+    if networks.height:
+        print(columns(_networks(networks)))
     if view.failed:
         reasons = study.runs.filter(state="failed")["message"].unique(maintain_order=True)
         print(f"{count(view.failed, 'run')} failed: {'; '.join(reasons)}")
@@ -171,3 +189,12 @@ def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
     for row in best.iter_rows(named=True):
         accuracy = spread(100 * row["mean"], 100 * row["deviation"])
         yield row["features"], row["scenario"], row["preset"], row["head"], accuracy
+
+
+def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
+    yield "features", "scenario", "balance", "layer", "images", "final accuracy in %"
+    for row in networks.iter_rows(named=True):
+        mean, deviation = (100 * (row[name] or 0) for name in ("mean", "deviation"))
+        accuracy = "diverged" if row["mean"] is None else spread(mean, deviation)
+        what = row["features"], row["scenario"], f"{row['balance']:g}", row["head"]
+        yield *what, f"{row['images']:,.0f}", accuracy

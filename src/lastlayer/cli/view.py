@@ -32,6 +32,7 @@ class View:
         self._live = Live(console=self._console, get_renderable=self._draw, transient=True)
         self._live_wanted = self._console.is_terminal and not quiet
         self._last_line = self._began = time.monotonic()
+        self._total = 0
 
     def __enter__(self) -> Self:
         if self._live_wanted:
@@ -59,6 +60,8 @@ class View:
         """Take note of the work done; called from any thread."""
         self._progress.update(self._bar, completed=done, total=total)
         now = time.monotonic()
+        if total != self._total:  # networks come after heads, and take another time
+            self._total, self._began = total, now
         if not self._live_wanted and now - self._last_line >= EVERY and 0 < done < total:
             self._last_line = now
             left = (now - self._began) * (total - done) / done
@@ -73,7 +76,7 @@ class View:
             if isinstance(outcome, Result):
                 self.kept += 1
                 run = outcome.run
-                self._finals[f"{run.features} {run.scenario}"][run.head_name].append(outcome.final)
+                self._finals[run.place][run.head_name].append(outcome.final)
             else:
                 self.failed += 1
 

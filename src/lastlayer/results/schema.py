@@ -52,6 +52,17 @@ MIGRATIONS: Sequence[str] = (
         PRIMARY KEY (run, name)
     );
     """,
+    # Networks trained end to end with replay; of heads on frozen features all of it is NULL.
+    """
+    ALTER TABLE run ADD COLUMN balance REAL;
+    ALTER TABLE run ADD COLUMN per_class INTEGER;
+    ALTER TABLE run ADD COLUMN batch_size INTEGER;
+    ALTER TABLE run ADD COLUMN optimizer TEXT;
+    ALTER TABLE run ADD COLUMN images INTEGER;
+    ALTER TABLE run ADD COLUMN lost_share_weights REAL;
+    ALTER TABLE run ADD COLUMN lost_share_interference REAL;
+    ALTER TABLE run ADD COLUMN lost_share_drift REAL;
+    """,
 )
 
 

@@ -21,6 +21,19 @@ TEXT = ("digest", "state", "features", "scenario", "label", "head", "mask", "pre
         "message")  # fmt: skip
 REAL = ("lr", "final", "average", "forgetting", "backward_transfer", "forward_transfer")
 HIDDEN = ("id", "generation")
+# What only networks trained end to end have, and what they never have.
+OF_REPLAY: dict[str, type[pl.DataType]] = {
+    "balance": pl.Float64,
+    "per_class": pl.Int64,
+    "batch_size": pl.Int64,
+    "optimizer": pl.String,
+    "images": pl.Int64,
+    "lost_share_weights": pl.Float64,
+    "lost_share_interference": pl.Float64,
+    "lost_share_drift": pl.Float64,
+}
+NOT_OF_REPLAY = ("preset", "subset", "forward_transfer", "lost_to_weights", "lost_to_interference",
+                 "lost_to_either", "lost_together")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,12 +55,17 @@ class Study:
     ``runs`` has a row for each run: what it is (features, scenario, label, head, mask,
     preset, lr, order, seed, subset), its state ("planned", "done", "failed"), and what came of it:
     accuracies from 0 to 1, and counts of lost test samples by cause.
+
+    ``replay`` has a row for each network trained end to end with replay: what it is, ``balance``
+    among it, and what came of it: ``images``, those it was trained on in all epochs, and the parts
+    of weights, interference and drift in what was lost, which sum to 1.
     """
 
     path: Path
     about: Mapping[str, str]  # the plan, the version that ran it, how much of it there is
     data: Mapping[str, Data]
     runs: pl.DataFrame
+    replay: pl.DataFrame
 
     @property
     def done(self) -> pl.DataFrame:
@@ -59,7 +77,7 @@ class Study:
 
         Args:
             name: as ``array_names`` has it.
-            runs: rows of ``runs``; None: all.
+            runs: rows of ``runs`` or ``replay``; None: all.
         """
         wanted = None if runs is None else set(runs["digest"])
         if wanted is not None and len(wanted) <= 500:
@@ -110,7 +128,14 @@ results.sqlite, made by: lastlayer run PLAN --out nowhere
             runs = _runs(connection)
         except sqlite3.DatabaseError as error:
             raise FileFormatError(f"cannot read the results in {path}: {error}") from error
-    return Study(path, about, data, runs)
+    frozen, replay = pl.col("balance").is_null(), pl.col("balance").is_not_null()
+    return Study(
+        path,
+        about,
+        data,
+        runs.filter(frozen).drop(*OF_REPLAY),
+        runs.filter(replay).drop(*NOT_OF_REPLAY),
+    )
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -128,5 +153,10 @@ def _data(connection: sqlite3.Connection) -> Iterator[tuple[str, Data]]:
 def _runs(connection: sqlite3.Connection) -> pl.DataFrame:
     cursor = connection.execute("SELECT * FROM run ORDER BY id")
     names = [column[0] for column in cursor.description]
+    types: dict[str, type[pl.DataType]]
     types = {n: pl.String if n in TEXT else pl.Float64 if n in REAL else pl.Int64 for n in names}
-    return pl.DataFrame(cursor.fetchall(), schema=types, orient="row").drop(HIDDEN)
+    types |= {name: OF_REPLAY[name] for name in names if name in OF_REPLAY}
+    runs = pl.DataFrame(cursor.fetchall(), schema=types, orient="row").drop(HIDDEN)
+    # A file that was written before replay came lacks its columns; it is read as it lies.
+    absent = {name: kind for name, kind in OF_REPLAY.items() if name not in names}
+    return runs.with_columns(pl.lit(None, dtype=kind).alias(n) for n, kind in absent.items())

@@ -1,5 +1,6 @@
 """Conducting a study: what its store does not hold yet is made, and kept as soon as it is there."""
 
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -8,11 +9,12 @@ from typing import Any
 
 from lastlayer.features import Features
 from lastlayer.results.store import Store, open_store
-from lastlayer.study.execute import in_units
+from lastlayer.study.execute import choose_device, in_units
 from lastlayer.study.meter import Tell
 from lastlayer.study.prepare import Prepared
 from lastlayer.study.record import columns_of, record
-from lastlayer.study.result import Outcome
+from lastlayer.study.replay_make import make_replay
+from lastlayer.study.result import AnyRun, Outcome
 from lastlayer.study.run import Run
 
 
@@ -50,11 +52,13 @@ def conduct(
     watch = watch or Watch()
     with open_store(out, wait, watch.on_wait) as store:
         data = {name: (known.fingerprint, _about(known)) for name, known in ready.data.items()}
-        store.describe(plan, data, version=version, planned=str(len(ready.runs)))
-        wanted = {d: columns_of(run, ready.labels[d]) for d, run in ready.runs.items()}
+        data |= {name: (known.fingerprint, known.about) for name, known in ready.images.items()}
+        all_runs: dict[str, AnyRun] = {**ready.runs, **ready.replay}
+        store.describe(plan, data, version=version, planned=str(len(all_runs)))
+        wanted = {d: columns_of(run, ready.labels[d]) for d, run in all_runs.items()}
         states = store.plan(wanted)
-        digests = {run: digest for digest, run in ready.runs.items()}
-        kept = {ready.runs[digest] for digest, (_, state) in states.items() if state == "done"}
+        digests = {run: digest for digest, run in all_runs.items()}
+        kept = {all_runs[digest] for digest, (_, state) in states.items() if state == "done"}
         watch.on_start(len(digests), len(kept))
         for runs in _generations(ready, states):
             for outcomes in in_units(
@@ -68,6 +72,12 @@ def conduct(
                 new = [outcome for outcome in outcomes if outcome.run not in kept]
                 _keep(store, digests, new)
                 watch.on_kept(new)
+        left = [run for run in ready.replay.values() if run not in kept]
+        checkpoints, where = out / "checkpoints", choose_device(device)
+        for result in make_replay(left, ready.images, checkpoints, where, watch.on_progress):
+            _keep(store, digests, [result])
+            watch.on_kept([result])
+        shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _generations(ready: Prepared, states: dict[str, tuple[int, str]]) -> list[list[Run]]:
@@ -78,7 +88,7 @@ def _generations(ready: Prepared, states: dict[str, tuple[int, str]]) -> list[li
     return [parts[generation] for generation in sorted(parts)]
 
 
-def _keep(store: Store, digests: dict[Run, str], outcomes: list[Outcome]) -> None:
+def _keep(store: Store, digests: dict[AnyRun, str], outcomes: list[Outcome]) -> None:
     store.save([record(digests[outcome.run], outcome) for outcome in outcomes])
 
 

@@ -13,6 +13,7 @@ from lastlayer.results import load
 from lastlayer.study.execute import choose_device
 from lastlayer.study.group import repeats
 from lastlayer.study.prepare import Prepared
+from lastlayer.study.replay_forecast import Row, forecast_replay
 from lastlayer.study.run import Run
 from lastlayer.study.units import RULES
 
@@ -23,11 +24,12 @@ PROTOTYPE = 12.0  # … in scoring mean, median and slda
 LEARN = 100.0  # one feature of one sample that mean, median or slda learn
 NEIGHBOUR = 2.5  # one feature of one pair of stored and test samples, for knn
 
-Row = tuple[tuple[str, str, str], int, int, float]  # what, runs, those to make, seconds
-
 
 def forecast(ready: Prepared, folder: Path, device: str = "auto") -> list[Row]:
-    """Give features, scenario and preset, the runs, those not in the folder yet, and seconds."""
+    """Give features, scenario and preset, the runs, those not in the folder yet, and seconds.
+
+    Of networks trained end to end, the replay balance takes the place of the preset.
+    """
     kept = _kept(folder)
     chosen = choose_device(device)
     speed = _speed(chosen) * thread_count(chosen)
@@ -42,7 +44,8 @@ def forecast(ready: Prepared, folder: Path, device: str = "auto") -> list[Row]:
         if digest not in kept:
             row["left"] += 1
             row["work"] += round(cost(run, data, tasks[what[:2]], ready.labels[digest]))
-    return [(what, row["runs"], row["left"], row["work"] / speed) for what, row in rows.items()]
+    found = [(what, row["runs"], row["left"], row["work"] / speed) for what, row in rows.items()]
+    return found + forecast_replay(ready.replay, ready.images, kept, chosen)
 
 
 def cost(run: Run, data: Features, n_tasks: int, label: str) -> float:
@@ -60,7 +63,8 @@ def cost(run: Run, data: Features, n_tasks: int, label: str) -> float:
 
 def _kept(folder: Path) -> set[str]:
     try:
-        return set(load(folder).done["digest"])
+        study = load(folder)
+        return {*study.done["digest"], *study.replay.filter(state="done")["digest"]}
     except MissingFileError:
         return set()
 

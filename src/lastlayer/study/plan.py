@@ -3,9 +3,9 @@
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
 from lastlayer.features.catalogue import SHORT
@@ -13,6 +13,8 @@ from lastlayer.heads import ALL_HEADS, split_name
 from lastlayer.heads.gradient import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.names import look_up
+from lastlayer.study.plan_fields import Heads, Many, Rate, Scenarios, Seeds, Size, Strict
+from lastlayer.study.replay_plan import Replay
 from lastlayer.study.run import Run
 from lastlayer.study.scenario_spec import ScenarioSpec
 
@@ -20,72 +22,16 @@ SHIPPED = {path.stem: path for path in sorted((Path(__file__).parent / "plans").
 T = TypeVar("T")
 
 
-def _many(value: Any) -> Any:
-    """Take one thing for a list of one."""
-    return value if isinstance(value, list | tuple) else [value]
-
-
-def _seeds(value: Any) -> tuple[int, ...]:
-    """Read "0-7", "0-3,6", a number, or a list of numbers."""
-    if isinstance(value, list) and all(type(seed) is int for seed in value):
-        seeds = value
-    else:
-        try:
-            ends = [part.split("-") for part in str(value).split(",")]
-            seeds = [n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)]
-        except ValueError:
-            raise ValueError(f'expected seeds as "0-7", 3 or [0, 1], got {value!r}') from None
-    if not seeds or min(seeds) < 0:
-        raise ValueError(f"expected at least one seed, from 0, got {value!r}")
-    return tuple(dict.fromkeys(seeds))
-
-
-def _scenario(value: Any) -> ScenarioSpec:
-    """Read a name, "incremental:5", or a table with kind and its argument."""
-    if isinstance(value, ScenarioSpec):
-        return value
-    if isinstance(value, str):
-        return ScenarioSpec.parse(value)
-    if not isinstance(value, dict) or "kind" not in value:
-        raise ValueError(f'expected a name or {{ kind = "…" }}, got {value!r}')
-    for key in value:
-        look_up(key, ScenarioSpec.__dataclass_fields__, "key of a scenario")
-    return ScenarioSpec(**value)
-
-
-def _head(value: Any) -> str:
-    """Take the name of a head with its mask."""
-    if not isinstance(value, str):
-        raise ValueError(f"expected the name of a head, got {value!r}")
-    split_name(value)
-    return value
-
-
-Seeds = Annotated[tuple[int, ...], PlainValidator(_seeds)]
-Scenarios = Annotated[
-    tuple[Annotated[ScenarioSpec, PlainValidator(_scenario)], ...],
-    BeforeValidator(_many),
-    Field(min_length=1),
-]
-Heads = Annotated[tuple[Annotated[str, PlainValidator(_head)], ...], Field(min_length=1)]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Size = Annotated[int, Field(ge=1)] | Literal["all"]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-class Experiment(_Strict):
+class Experiment(Strict):
     """A block of a plan: every combination of what it lists is a run."""
 
-    features: Annotated[tuple[str, ...], BeforeValidator(_many), Field(min_length=1)]
+    features: Annotated[tuple[str, ...], Many, Field(min_length=1)]
     scenario: Scenarios
     heads: Heads = tuple(ALL_HEADS)
     preset: Preset | None = None  # None: the plan's
     seeds: Seeds | None = None  # None: the plan's
-    lr: Annotated[tuple[Rate, ...], BeforeValidator(_many), Field(min_length=1)] | None = None
-    subset: Annotated[tuple[Size, ...], BeforeValidator(_many), Field(min_length=1)] = ("all",)
+    lr: Annotated[tuple[Rate, ...], Many, Field(min_length=1)] | None = None
+    subset: Annotated[tuple[Size, ...], Many, Field(min_length=1)] = ("all",)
     held_out: Annotated[float, Field(gt=0, lt=1)] | None = None  # measure on this part of train
     optional: bool = False  # features that are not there are left out
 
@@ -108,12 +54,19 @@ class Experiment(_Strict):
             yield from ((head, lr) for lr in rates or (None,))
 
 
-class Plan(_Strict):
+class Plan(Strict):
     """What a study runs."""
 
     preset: Preset
-    experiment: Annotated[tuple[Experiment, ...], Field(min_length=1)]
+    experiment: tuple[Experiment, ...] = ()
+    replay: tuple[Replay, ...] = ()
     seeds: Seeds = tuple(range(8))
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if not self.experiment and not self.replay:
+            raise ValueError("expected at least one [[experiment]] or [[replay]]")
+        return self
 
 
 def read_plan(name: str) -> tuple[Plan, str]:
@@ -166,10 +119,11 @@ def _run(
 
 def _slip(slip: Any) -> str:
     """Say where a plan is wrong, and how."""
-    *parents, last = slip["loc"]
     if slip["type"] == "extra_forbidden":
-        known = Experiment if parents else Plan
-        return f"{_place(parents)}{_message(lambda: look_up(str(last), known.model_fields, 'key'))}"
+        *parents, last = slip["loc"]
+        blocks: dict[str, type[Strict]] = {"experiment": Experiment, "replay": Replay}
+        known = (blocks[parents[0]] if parents else Plan).model_fields
+        return f"{_place(parents)}{_message(lambda: look_up(str(last), known, 'key'))}"
     message = slip["msg"].removeprefix("Value error, ")
     got = "" if slip["type"] in ("value_error", "missing") else f", got {slip['input']!r}"
     return f"{_place(slip['loc'])}{message}{got}"

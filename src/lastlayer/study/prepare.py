@@ -8,9 +8,12 @@ from lastlayer.errors import LastLayerError, MissingFileError, PlanError
 from lastlayer.features import Features
 from lastlayer.features.catalogue import SHORT
 from lastlayer.study.plan import Experiment, Plan, held_out_name
+from lastlayer.study.replay_data import ReplayData, read_replay_data
+from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.run import Run
 from lastlayer.study.scenario_spec import ScenarioSpec
 from lastlayer.study.sources import find_features, hold_out
+from lastlayer.training.replay_tasks import check_tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,14 +26,17 @@ class Prepared:
     missing: dict[str, str] = field(
         default_factory=dict
     )  # by name: why optional data are not there
+    replay: dict[str, ReplayRun] = field(default_factory=dict)  # by digest: networks end to end
+    images: dict[str, ReplayData] = field(default_factory=dict)  # by the name that they call them
 
 
-def prepare(plan: Plan, folder: Path) -> Prepared:
-    """Find the features of a plan, and build each of its scenarios once.
+def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
+    """Find the features and images of a plan, and build each of its scenarios once.
 
     Args:
         plan: what is to be run.
         folder: where features lie that are not bundled, by their full names.
+        root: where the official files of a data set lie that networks are trained on end to end.
     """
     ready = Prepared()
     for number, experiment in enumerate(plan.experiment):
@@ -44,7 +50,25 @@ def prepare(plan: Plan, folder: Path) -> Prepared:
                 digest = run.digest(ready.data[run.features].fingerprint)
                 ready.runs.setdefault(digest, run)
                 ready.labels.setdefault(digest, learned[run.features, run.scenario])
+    for number, replay in enumerate(plan.replay):
+        try:
+            for network in replay.runs(plan.seeds):
+                _prepare_replay(network, root, ready)
+        except LastLayerError as error:
+            raise PlanError(f"replay[{number}]: {error}") from error
     return ready
+
+
+def _prepare_replay(run: ReplayRun, root: Path | None, ready: Prepared) -> None:
+    """Read the images of a network, and refuse tasks that replay is not defined for."""
+    if run.features not in ready.images:
+        ready.images[run.features] = read_replay_data(run.dataset, root)
+    data = ready.images[run.features]
+    scenario = data.scenario(run.scenario, run.order)
+    check_tasks(scenario.tasks, data.train.labels[scenario.label], run.rules.per_class)
+    digest = run.digest(data.fingerprint)
+    ready.replay.setdefault(digest, run)
+    ready.labels.setdefault(digest, scenario.label)
 
 
 def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:

@@ -1,6 +1,7 @@
 """What is stored of a run: its columns, its measures, and its arrays."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from lastlayer.analysis import (
     CAUSES,
+    LOSS_PARTS,
     after_each_task,
     average_forgetting,
     average_incremental_accuracy,
@@ -16,14 +18,34 @@ from lastlayer.analysis import (
     forward_transfer,
 )
 from lastlayer.results.store import Columns, Record
-from lastlayer.study.result import Outcome, Result
+from lastlayer.study.replay_run import ReplayRun
+from lastlayer.study.result import AnyRun, Outcome, Result
 from lastlayer.study.run import Run
 
 LOST = tuple(f"lost_{'' if cause == 'together' else 'to_'}{cause}" for cause in CAUSES)
 
 
-def columns_of(run: Run, label: str) -> Columns:
+def columns_of(run: AnyRun, label: str) -> Columns:
     """Give what a run is; ``label`` is the column that its scenario learns."""
+    return _replay_columns(run, label) if isinstance(run, ReplayRun) else _columns(run, label)
+
+
+def _replay_columns(run: ReplayRun, label: str) -> Columns:
+    return {
+        "features": run.features,
+        "scenario": str(run.scenario),
+        "label": label,
+        "head": run.head,
+        "mask": run.mask,
+        "preset": "paper",  # its layers are the paper's; the presets differ in nothing here
+        "balance": run.balance,
+        "order": run.order,
+        "seed": run.seed,
+        **asdict(run.rules),
+    }
+
+
+def _columns(run: Run, label: str) -> Columns:
     return {
         "features": run.features,
         "scenario": str(run.scenario),
@@ -54,6 +76,10 @@ def record(digest: str, outcome: Outcome) -> Record:
     columns |= {name: _number(value) for name, value in _measures(outcome).items()}
     if "causes" in outcome.insight:
         columns |= _lost(outcome.insight["causes"][-1].sum(axis=0))
+    if "images" in outcome.insight:
+        columns["images"] = int(outcome.insight["images"].sum())
+    if "lost_parts" in outcome.insight:
+        columns |= _lost_shares(outcome.insight["lost_parts"][-1].sum(axis=0))
     arrays: dict[str, NDArray[Any]] = {
         "right_by_class": outcome.right_by_class.astype(np.int32),
         "right_by_task": outcome.right_by_task.astype(np.int32),
@@ -81,6 +107,14 @@ def _measures(result: Result) -> Mapping[str, float]:
 
 def _lost(counts: NDArray[np.int32]) -> Columns:
     return {"lost": int(counts.sum()), **dict(zip(LOST, map(int, counts), strict=True))}
+
+
+def _lost_shares(parts: NDArray[np.float64]) -> Columns:
+    """Give the parts as shares of what was lost; where nothing was, there are none."""
+    lost = round(float(parts.sum()))
+    shares = [float(part) / lost for part in parts] if lost else [None] * len(parts)
+    names = (f"lost_share_{name}" for name in LOSS_PARTS)
+    return {"lost": lost, **dict(zip(names, shares, strict=True))}
 
 
 def _number(value: float) -> float | None:

@@ -7,27 +7,29 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.run import Run
 
 Array: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
+AnyRun: TypeAlias = Run | ReplayRun
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
     """Right answers on the test set: before training, then after each epoch of each task.
 
-    Counts are −1 where a head could not predict, and after a divergence. Accuracies go from 0 to 1;
-    they are NaN there, and where a class has no test samples.
+    Counts are −1 where a head could not predict or was not asked, and after a divergence.
+    Accuracies go from 0 to 1; they are NaN there, and where a class has no test samples.
     """
 
-    run: Run
+    run: AnyRun
     right_by_class: Counts  # (1 + T·E, N)
     right_by_task: Counts  # (1 + T·E, T), tasks as in order 0; (…, 0): test data are of no task
     n_per_class: Counts  # (N,) test samples
     n_per_task: Counts  # (T,) or (0,)
     task_order: tuple[int, ...]  # (T,) the number in order 0 of each task as it came
-    diverged: int | None = None  # the step that left the finite numbers
+    diverged: int | None = None  # the step (of a network, the epoch) that left the finite numbers
     insight: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of analysis/, if asked for
 
     @property
@@ -67,7 +69,7 @@ class Result:
 class Failure:
     """A run that could not be made, and why."""
 
-    run: Run
+    run: AnyRun
     message: str
 
 

@@ -54,6 +54,11 @@ class Run:
         return self.head if self.mask == "none" else f"{self.head}+{self.mask}"
 
     @property
+    def place(self) -> str:
+        """What it can be compared on."""
+        return f"{self.features} {self.scenario}"
+
+    @property
     def by_gradient(self) -> bool:
         """Whether the head is trained by gradient, epoch after epoch."""
         return self.head in LEARNING_RATES

@@ -1,0 +1,96 @@
+"""The images that networks are trained on end to end, and the tasks that they come in."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import OptionError
+from lastlayer.features.cifar import HOME
+from lastlayer.features.data import Origin
+from lastlayer.features.datasets import read_images
+from lastlayer.features.images import Images, ImageSet
+from lastlayer.features.preparation import AUTHORS
+from lastlayer.names import look_up
+from lastlayer.scenarios import Scenario
+from lastlayer.study.replay_run import BACKBONE
+from lastlayer.study.scenario_spec import ScenarioSpec
+from lastlayer.training.image_pool import ImagePool, make_image_pool
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of one split, as a scenario takes them."""
+
+    labels: Mapping[str, Tensor]
+    label: str  # the primary column
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayData:
+    """A data set of small images, read whole: their pixels are tensors, not files."""
+
+    images: ImageSet
+    fingerprint: str
+
+    @property
+    def train(self) -> Labels:
+        """The labels of the training images."""
+        return self._labels(self.images.train)
+
+    @property
+    def test(self) -> Labels:
+        """The labels of the test images."""
+        return self._labels(self.images.test)
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is kept of them with the results."""
+        return {
+            "names": {column: list(names) for column, names in self.images.names.items()},
+            "origin": asdict(Origin(self.images.name, BACKBONE, normalisation="authors")),
+            "n_train": len(self.images.train),
+            "n_test": len(self.images.test),
+            "in_features": _pixels(self.images.train)[0].numel(),  # pixels and channels
+        }
+
+    def scenario(self, spec: ScenarioSpec, order: int = 0) -> Scenario:
+        """Lay out the tasks."""
+        return spec.build(self, order)
+
+    def pool(self, label: str, device: torch.device) -> ImagePool:
+        """Bring the images and their classes to a device, normalised as in the study."""
+        mean, std = AUTHORS[self.images.name]
+        train, test = self.images.train, self.images.test
+        return make_image_pool(
+            _pixels(train),
+            train.labels[label],
+            _pixels(test),
+            test.labels[label],
+            mean=mean,
+            std=std,
+        ).to(device)
+
+    def _labels(self, images: Images) -> Labels:
+        return Labels(images.labels, next(iter(self.images.names)))
+
+
+def _pixels(images: Images) -> Tensor:
+    """Give the images of a data set that is read whole."""
+    return cast(Tensor, images.x)
+
+
+def read_replay_data(dataset: str, root: Path | None) -> ReplayData:
+    """Read the images of a data set from the folder of its official files."""
+    look_up(dataset, AUTHORS, "data set of images of one size")
+    if root is None:
+        raise OptionError(
+            f"expected the folder of {dataset}'s official files, since networks are trained on the "
+            "images themselves: give it with --root DIR (python or binary version, unpacked there, "
+            f"from {HOME})"
+        )
+    images = read_images(dataset, root)
+    return ReplayData(images, images.digest)

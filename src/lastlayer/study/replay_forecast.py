@@ -1,0 +1,60 @@
+"""How long networks will train, about: their images, at the rate of a few steps taken just now."""
+
+from collections import Counter
+from collections.abc import Mapping
+from time import perf_counter
+
+import torch
+
+from lastlayer.study.replay_data import ReplayData
+from lastlayer.study.replay_make import backbone, n_images
+from lastlayer.study.replay_run import ReplayRun
+from lastlayer.training.image_pool import make_image_pool
+from lastlayer.training.learner import Learner, Network
+from lastlayer.training.learner_steps import steps_of, take_epoch
+
+STEPS = 10  # timed of each network
+
+Row = tuple[tuple[str, str, str], int, int, float]  # what, networks, those to make, seconds
+
+
+def forecast_replay(
+    runs: Mapping[str, ReplayRun],
+    data: Mapping[str, ReplayData],
+    kept: set[str],
+    device: torch.device,
+) -> list[Row]:
+    """Give features, scenario and balance, the networks, those not kept yet, and seconds."""
+    rows: dict[tuple[str, str, str], Counter[str]] = {}
+    for digest, run in runs.items():
+        what = (run.features, str(run.scenario), f"balance {run.balance:g}")
+        row = rows.setdefault(what, Counter())
+        row["runs"] += 1
+        if digest not in kept:
+            row["left"] += 1
+            row["images"] += n_images(run, data[run.features])
+    if not any(row["left"] for row in rows.values()):
+        return [(what, row["runs"], 0, 0.0) for what, row in rows.items()]
+    together = max(row["left"] for row in rows.values())
+    rate = _rate(next(iter(runs.values())), together, device)
+    return [(w, row["runs"], row["left"], row["images"] / rate) for w, row in rows.items()]
+
+
+def _rate(run: ReplayRun, n: int, device: torch.device) -> float:
+    """Measure images a second; on a CPU networks train in turn, so one is enough."""
+    n = n if device.type == "cuda" else 1
+    rules = run.rules
+    size = rules.batch_size
+    x = torch.zeros(size, 3, 32, 32, dtype=torch.uint8)
+    pool = make_image_pool(x, torch.arange(size) % 10, x, torch.arange(size) % 10).to(device)
+    order = torch.arange(size).repeat(STEPS)
+    learners = [
+        Learner(Network(run.head, run.mask, 1.0, seed), pool, backbone, rules.optimizer, rules.lr)
+        for seed in range(n)
+    ]
+    steps = [steps_of(learner, size, len(order)) for learner in learners]
+    take_epoch(steps, [order[:size]] * n)  # sets things up
+    start = perf_counter()
+    take_epoch(steps, [order] * n)
+    float(learners[0].layer.weight.detach().sum())  # waits for a GPU
+    return n * len(order) / (perf_counter() - start)

@@ -1,0 +1,104 @@
+"""Making networks end to end: those of one balance at once, and on from where they were left."""
+
+import json
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from lastlayer.features.resnet20 import ResNet20
+from lastlayer.study.meter import Tell
+from lastlayer.study.replay_data import ReplayData
+from lastlayer.study.replay_result import Stage, result_of
+from lastlayer.study.replay_run import ReplayRun
+from lastlayer.study.result import Result
+from lastlayer.training.learner import Network
+from lastlayer.training.replay import train_replay
+from lastlayer.training.replay_memory import replayed
+from lastlayer.training.trainee import TaskEnd
+
+
+def backbone() -> nn.Module:
+    """Give the ResNet-20 of the study, up to its features."""
+    network = ResNet20(10)
+    del network.fc  # one of our layers takes its place
+    return network
+
+
+def make_replay(
+    runs: Sequence[ReplayRun],
+    data: Mapping[str, ReplayData],
+    folder: Path,
+    device: torch.device,
+    progress: Tell | None = None,
+) -> Iterator[Result]:
+    """Train networks, and give what came of each as soon as it is there.
+
+    Args:
+        runs: what to train.
+        data: the images by the name that the runs call them.
+        folder: for checkpoints. Those of a network are removed when the next result is asked for:
+            by then the caller has kept its own.
+        device: where to train.
+        progress: called with the images trained on so far, and all there will be.
+    """
+    done, total = 0, sum(n_images(run, data[run.features]) for run in runs)
+
+    def count(images: int) -> None:
+        nonlocal done
+        done += images
+        if progress is not None:
+            progress(min(done, total), total)
+
+    groups: dict[object, list[ReplayRun]] = defaultdict(list)
+    for run in runs:
+        groups[together(run)].append(run)
+    for group in groups.values():
+        images = data[group[0].features]
+        own = folder / _name(group[0], images)
+        by_network = {run.network: run for run in group}
+        stage = Stage(images, group[0].scenario, device)
+        ends: dict[Network, list[TaskEnd]] = defaultdict(list)
+        for end in train_replay(
+            stage.pool,
+            stage.tasks,
+            list(by_network),
+            backbone,
+            group[0].rules,
+            orders=[stage.order(run) for run in group],
+            folder=own,
+            on_epoch=count,
+        ):
+            ends[end.network].append(end)
+            if len(ends[end.network]) == len(stage.tasks):
+                yield result_of(by_network[end.network], ends.pop(end.network), stage)
+                shutil.rmtree(own / str(end.network))
+        shutil.rmtree(own)
+
+
+def together(run: ReplayRun) -> object:
+    """Say which networks train at once: those that have this in common."""
+    return run.dataset, run.scenario, run.balance, run.rules
+
+
+def n_images(run: ReplayRun, data: ReplayData) -> int:
+    """Count the images that a network is trained on, in all epochs of all tasks."""
+    scenario = data.scenario(run.scenario, run.order)
+    y, old, n = data.train.labels[scenario.label], set[int](), 0
+    for rows in scenario.tasks:
+        classes, counts = y[rows].unique(return_counts=True)
+        replayed_classes = old - set(classes.tolist())
+        n += len(rows) + len(replayed_classes) * replayed(run.balance, int(counts.max()))
+        old |= set(classes.tolist())
+    return n * run.rules.epochs
+
+
+def _name(run: ReplayRun, data: ReplayData) -> str:
+    """Name what a group has in common, for its folder: another setting has another one."""
+    common = asdict(run.rules) | {"scenario": str(run.scenario), "images": data.fingerprint}
+    return sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,63 @@
+"""A block [[replay]] of a plan: networks trained end to end, in every combination it lists."""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator
+
+from lastlayer.features.preparation import AUTHORS
+from lastlayer.heads import split_name
+from lastlayer.layers import LAYERS
+from lastlayer.names import look_up
+from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict
+from lastlayer.study.replay_run import ReplayRun
+from lastlayer.training.learner import OPTIMIZERS
+from lastlayer.training.replay import ReplayRules
+
+
+def _layer(value: Any) -> str:
+    """Take the name of a layer with its mask; a head without gradient trains no network."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected the name of a layer, got {value!r}")
+    look_up(split_name(value)[0], LAYERS, "layer trained by gradient")
+    return value
+
+
+def _dataset(value: Any) -> str:
+    look_up(str(value), AUTHORS, "data set of images of one size")
+    return str(value)
+
+
+def _optimizer(value: Any) -> str:
+    look_up(str(value), OPTIMIZERS, "optimizer")
+    return str(value)
+
+
+Count = Annotated[int, Field(ge=1)]
+Balance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Replay(Strict):
+    """A block of a plan: every combination of what it lists is a network."""
+
+    dataset: Annotated[str, PlainValidator(_dataset)]
+    scenario: Scenarios
+    heads: Annotated[
+        tuple[Annotated[str, PlainValidator(_layer)], ...], Many, Field(min_length=1)
+    ] = ("linear", "linear+group", "weight_norm", "weight_norm+group")
+    balance: Annotated[tuple[Balance, ...], Many, Field(min_length=1)] = (0.01, 0.1, 0.5, 1.0)
+    seeds: Seeds | None = None  # None: the plan's
+    epochs: Count = 5
+    per_class: Count = 2000
+    batch_size: Annotated[int, Field(ge=2)] = 8
+    optimizer: Annotated[str, PlainValidator(_optimizer)] = "adam"
+    lr: Rate = 1e-3
+
+    def runs(self, seeds: tuple[int, ...]) -> Iterator[ReplayRun]:
+        """Give every combination; ``seeds`` are the plan's."""
+        rules = ReplayRules(self.epochs, self.batch_size, self.per_class, self.optimizer, self.lr)
+        kinds = product(self.scenario, self.balance, self.heads, self.seeds or seeds)
+        for scenario, balance, head, seed in kinds:
+            layer, mask = split_name(head)
+            yield ReplayRun(self.dataset, scenario, layer, mask, balance, seed, rules)

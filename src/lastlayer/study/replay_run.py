@@ -1,0 +1,75 @@
+"""A network trained end to end with replay: everything that decides its numbers, besides images."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+
+from lastlayer.layers import LAYERS
+from lastlayer.names import look_up
+from lastlayer.study.scenario_spec import ScenarioSpec
+from lastlayer.training.learner import Network
+from lastlayer.training.replay import ReplayRules
+
+METHOD = 1  # raised whenever the same run on the same images would give other numbers
+BACKBONE = "resnet20"
+
+
+@dataclass(frozen=True)
+class ReplayRun:
+    """One network on one stream of images.
+
+    >>> print(ReplayRun("cifar10", ScenarioSpec("cifar10"), "weight_norm", "group", balance=0.1))
+    cifar10 images cifar10 weight_norm+group balance=0.1 seed=0
+    """
+
+    dataset: str
+    scenario: ScenarioSpec
+    head: str  # the layer on top
+    mask: str = "none"
+    balance: float = 1.0
+    seed: int = 0  # of everything drawn at random, and of the order of the tasks
+    rules: ReplayRules = field(default_factory=ReplayRules)
+
+    def __post_init__(self) -> None:
+        """Check the names and numbers."""
+        look_up(self.head, LAYERS, "layer")
+        self.network  # noqa: B018  (checks the rest)
+
+    @property
+    def features(self) -> str:
+        """The name of the data."""
+        return f"{self.dataset} images"
+
+    @property
+    def order(self) -> int:
+        """The order of the tasks."""
+        return self.seed
+
+    @property
+    def head_name(self) -> str:
+        """The layer with its mask, as it is typed."""
+        return self.head if self.mask == "none" else f"{self.head}+{self.mask}"
+
+    @property
+    def place(self) -> str:
+        """What it can be compared on."""
+        return f"{self.features} {self.scenario} balance {self.balance:g}"
+
+    @property
+    def network(self) -> Network:
+        """What is trained."""
+        return Network(self.head, self.mask, self.balance, self.seed)
+
+    def digest(self, fingerprint: str) -> str:
+        """Name the run's numbers: a SHA-256 of all that decides them.
+
+        Args:
+            fingerprint: of the images. It stands for them: what they are called does not count.
+        """
+        document = asdict(self) | {"dataset": fingerprint, "replay": METHOD, "backbone": BACKBONE}
+        document["scenario"] = str(self.scenario)
+        return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+    def __str__(self) -> str:
+        what = f"{self.features} {self.scenario} {self.head_name}"
+        return f"{what} balance={self.balance:g} seed={self.seed}"

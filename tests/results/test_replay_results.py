@@ -1,0 +1,106 @@
+"""Networks trained end to end beside heads in one file: kept apart, old files too, and tabled."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from test_store import DONE, RUN
+
+from lastlayer.results import load
+from lastlayer.results.replay_tables import masking_gain, replay_accuracy
+from lastlayer.results.schema import MIGRATIONS, check, prepare
+from lastlayer.results.store import FILE, Record, open_store
+
+NETWORK = RUN | {
+    "features": "cifar10 images", "head": "linear", "mask": "none", "balance": 0.1, "epochs": 5,
+    "per_class": 20, "batch_size": 8, "optimizer": "adam",
+}  # fmt: skip
+SHARES = {"lost_share_weights": 0.25, "lost_share_interference": 0.5, "lost_share_drift": 0.25}
+
+
+def keep(folder: Path, *networks: dict[str, object]) -> None:
+    with open_store(folder) as store:
+        wanted = {f"n{i}": NETWORK | network for i, network in enumerate(networks)}
+        finals = {digest: columns.pop("final") for digest, columns in wanted.items()}
+        store.plan(wanted | {"head": RUN})
+        done = {"state": "done", "n_classes": 4, "n_tasks": 3, "images": 300, "lost": 8, **SHARES}
+        store.save([Record(d, done | {"final": final}) for d, final in finals.items()])
+        store.save([Record("head", DONE)])
+
+
+def version_one(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as file:
+        prepare(file, folder / FILE, MIGRATIONS[:1])
+        names = ", ".join(f'"{name}"' for name in RUN)
+        marks = ", ".join("?" * len(RUN))
+        file.execute(
+            f"INSERT INTO run (digest, generation, state, final, {names}) "
+            f"VALUES ('old', 1, 'done', 0.5, {marks})",
+            tuple(RUN.values()),
+        )
+        file.commit()
+
+
+def test_heads_and_networks_are_kept_apart(tmp_path: Path) -> None:
+    keep(tmp_path, {"final": 0.5}, {"final": 0.75, "seed": 1})
+    study = load(tmp_path)
+    assert study.runs["digest"].to_list() == study.done["digest"].to_list() == ["head"]
+    assert study.replay["digest"].to_list() == ["n0", "n1"]
+    assert study.replay["images"].to_list() == [300, 300]
+    assert not {"balance", "images", "lost_share_drift"} & set(study.runs.columns)
+    assert not {"subset", "lost_to_weights"} & set(study.replay.columns)
+
+
+def test_a_file_of_version_one_is_read_as_it_lies(tmp_path: Path) -> None:
+    version_one(tmp_path)
+    before = (tmp_path / FILE).read_bytes()
+    study = load(tmp_path)
+    assert study.done["digest"].to_list() == ["old"]
+    assert study.replay.is_empty()
+    assert (tmp_path / FILE).read_bytes() == before
+    keep(tmp_path / "new", {"final": 0.5})
+    assert study.runs.schema == load(tmp_path / "new").runs.schema
+    assert study.replay.schema == load(tmp_path / "new").replay.schema
+
+
+def test_a_file_of_version_one_is_brought_up_when_it_is_written(tmp_path: Path) -> None:
+    version_one(tmp_path)
+    before = load(tmp_path).runs
+    keep(tmp_path, {"final": 0.5})
+    with closing(sqlite3.connect(tmp_path / FILE)) as file:
+        assert check(file, tmp_path / FILE) == len(MIGRATIONS) >= 2
+    assert load(tmp_path).runs.filter(digest="old").equals(before)
+    assert load(tmp_path).replay.height == 1
+
+
+def test_accuracy_against_balance(tmp_path: Path) -> None:
+    keep(
+        tmp_path,
+        {"balance": 1.0, "final": 0.75},
+        {"final": 0.5},
+        {"final": 0.25, "seed": 1},
+        {"final": 0.75, "mask": "group"},
+        {"final": None, "seed": 2},
+    )
+    table = replay_accuracy(load(tmp_path).replay)
+    assert table["balance"].to_list() == [0.1, 0.1, 1.0]
+    assert table["head"].to_list() == ["linear", "linear+group", "linear"]
+    assert table["mean"].to_list() == pytest.approx([0.375, 0.75, 0.75])
+    assert table["deviation"].to_list() == [pytest.approx(0.125), None, None]  # one has none
+    assert table["runs"].to_list() == [3, 1, 1]
+    assert table["lost_share_interference"].to_list() == pytest.approx([0.5] * 3)
+
+
+def test_what_masking_adds_is_of_pairs_of_one_seed(tmp_path: Path) -> None:
+    keep(
+        tmp_path,
+        {"final": 0.5},
+        {"final": 0.25, "seed": 1},
+        {"final": 0.0, "seed": 2},
+        {"final": 0.75, "mask": "group"},
+        {"final": 0.25, "seed": 1, "mask": "group"},
+    )
+    (row,) = masking_gain(load(tmp_path).replay).iter_rows(named=True)
+    assert (row["head"], row["balance"], row["runs"]) == ("linear", 0.1, 2)
+    assert (row["mean"], row["deviation"]) == (0.125, 0.125)

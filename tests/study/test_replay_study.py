@@ -1,0 +1,203 @@
+"""Networks trained end to end in a study: what is kept of them, and that nothing is made twice."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small_data import small_data
+from small_replay import BLOCK, plan_of, small_root
+
+from lastlayer.errors import PlanError
+from lastlayer.layers import LAYERS
+from lastlayer.results import Study, load
+from lastlayer.results.store import FILE
+from lastlayer.study.conduct import Watch, conduct
+from lastlayer.study.plan import Plan
+from lastlayer.study.prepare import prepare
+from lastlayer.study.replay_data import read_replay_data
+from lastlayer.study.replay_make import n_images
+from lastlayer.study.replay_result import Stage, ranking_rows
+from lastlayer.study.replay_run import ReplayRun
+from lastlayer.study.result import Outcome, Result
+from lastlayer.study.scenario_spec import ScenarioSpec
+from lastlayer.training.learner import Learner
+from lastlayer.training.replay import ReplayRules
+
+
+@pytest.fixture(name="root")
+def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return small_root(tmp_path / "cifar", monkeypatch)
+
+
+def make(plan: Plan, folder: Path, root: Path) -> tuple[Study, list[Outcome]]:
+    made: list[Outcome] = []
+    ready = prepare(plan, Path("features"), root)
+    conduct(ready, "text", folder, version="1", device="cpu", watch=Watch(on_kept=made.extend))
+    return load(folder), made
+
+
+def test_every_network_is_kept_with_what_came_of_it(root: Path, tmp_path: Path) -> None:
+    study, made = make(plan_of(), tmp_path / "out", root)
+    assert study.runs.is_empty()  # of heads on frozen features there are none
+    assert study.replay.filter(state="done").height == len(made) == 8
+    data = read_replay_data("cifar10", root)
+    right, parts = study.arrays("right_by_class"), study.arrays("lost_parts")
+    lost = 0
+    for row in study.replay.iter_rows(named=True):
+        rules = ReplayRules(3, 8, 5, "adam", 0.05)
+        spec = ScenarioSpec("incremental", tasks=3)
+        run = ReplayRun(
+            "cifar10", spec, row["head"], row["mask"], row["balance"], row["seed"], rules
+        )
+        assert run.digest(data.fingerprint) == row["digest"]
+        assert row["order"] == row["seed"]
+        assert row["images"] == n_images(run, data)
+        counts = right[row["digest"]]
+        assert counts.shape == (1 + 3 * 3, 3)
+        assert (counts[0] == -1).all()
+        assert row["final"] == counts[-1].sum() / 12
+        assert parts[row["digest"]].sum((1, 2))[-1] == pytest.approx(row["lost"])
+        if row["lost"]:
+            shares = [row[f"lost_share_{part}"] for part in ("weights", "interference", "drift")]
+            assert sum(shares) == pytest.approx(1)
+        lost += row["lost"]
+    assert lost > 10
+    assert study.data["cifar10 images"].names == {"class": ["class_0", "class_1", "class_2"]}
+    (orders,) = {tuple(map(tuple, study.arrays("task_order").values()))}
+    assert len(set(orders)) == 2  # the seed orders the tasks
+
+
+def test_arrays_are_of_the_tasks_in_the_order_they_came(root: Path, tmp_path: Path) -> None:
+    study, _ = make(plan_of("1", balance=1.0, heads=["linear"]), tmp_path / "out", root)
+    (order,) = study.arrays("task_order").values()
+    assert order.tolist() != [0, 1, 2]
+    (drift,) = study.arrays("drift_angle").values()
+    for place, task in enumerate(order):  # a task is a class here
+        assert np.isnan(drift[:place, task]).all()
+        assert drift[place, task] == 0
+    (images,) = study.arrays("images").values()
+    sizes = read_replay_data("cifar10", root).train.labels["class"].bincount().numpy()[order]
+    expected = sizes * [1, 2, 3]  # with balance 1 every old class comes as often as the new one
+    np.testing.assert_array_equal(images, expected[:, None].repeat(3, axis=1))
+    (by_task,) = study.arrays("right_by_task").values()
+    (by_class,) = study.arrays("right_by_class").values()
+    np.testing.assert_array_equal(by_task, by_class)
+    assert study.replay["forgetting"].item() is not None
+    assert "weight" not in study.array_names()  # of seed 0 only
+    weights = make(plan_of("0", heads=["linear"]), tmp_path / "zero", root)[0].arrays("weight")
+    assert {weight.shape for weight in weights.values()} == {(3, 3, 5)}
+
+
+def test_what_is_there_is_not_made_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = make(plan_of("0"), tmp_path / "out", root)
+    assert not (tmp_path / "out" / "checkpoints").exists()
+    larger, made = make(plan_of("0-1"), tmp_path / "out", root)
+    assert {outcome.run.seed for outcome in made} == {1}
+    kept = larger.replay.filter(seed=0)
+    assert kept.equals(first.replay)
+    monkeypatch.setattr(Learner, "step", lambda learner, rows: pytest.fail("trained again"))
+    assert make(plan_of("0-1"), tmp_path / "out", root)[1] == []
+
+
+def test_heads_and_networks_in_one_plan(root: Path, tmp_path: Path) -> None:
+    small_data().save(tmp_path / "small.safetensors")
+    experiment = {
+        "features": str(tmp_path / "small.safetensors"),
+        "scenario": "incremental:3",
+        "heads": ["mean"],
+    }
+    both = {"preset": "paper", "seeds": "0", "experiment": [experiment], "replay": [BLOCK]}
+    study, made = make(Plan.model_validate(both), tmp_path / "out", root)
+    assert study.done.height == 1
+    assert study.replay.height == 4
+    assert len(made) == 5
+
+
+def test_divergence_is_kept_as_such(root: Path, tmp_path: Path) -> None:
+    wild = plan_of("0", heads=["linear"], balance=1.0, optimizer="sgd", lr=1e38)
+    study, (result,) = make(wild, tmp_path / "out", root)
+    assert isinstance(result, Result)
+    row = study.replay.row(0, named=True)
+    assert row["diverged"] == 0
+    assert row["final"] is row["lost"] is row["lost_share_drift"] is None
+    assert row["images"] > 0
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_ranking_rows_rank_as_the_layer(layer: str) -> None:
+    torch.manual_seed(0)
+    module, z = LAYERS[layer](4, 5), torch.randn(50, 4)
+    with torch.no_grad():
+        for part in module.parameters():
+            part.copy_(torch.randn_like(part))
+        rows, bias = ranking_rows(layer, {n: p.detach() for n, p in module.parts().items()})
+        expected = module(z).argmax(1).numpy()
+    np.testing.assert_array_equal((z.numpy() @ rows.T + bias).argmax(1), expected)
+
+
+def test_test_samples_belong_to_tasks_where_classes_do(root: Path) -> None:
+    stage = Stage(
+        read_replay_data("cifar10", root), ScenarioSpec("incremental", tasks=3), torch.device("cpu")
+    )
+    assert stage.apart
+    stage.classes[1] = np.array([0, 1])
+    assert not stage.apart
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"per_class": 50}, r"replay\[0\]: expected a memory no larger than a class, got 50"),
+        ({"scenario": "cifar10"}, r"replay\[0\]: scenario 'cifar10' has 10 classes"),
+        ({"scenario": "iid", "dataset": "cifar100"}, r"replay\[0\]: expected cifar-100"),
+    ],
+)
+def test_what_does_not_fit_is_refused_first(
+    root: Path, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(PlanError, match=message):
+        prepare(plan_of(**changes), Path("features"), root)
+
+
+def test_without_a_folder_of_images_it_says_what_to_give() -> None:
+    with pytest.raises(PlanError, match=r"replay\[0\]: .* --root DIR .*www.cs.toronto.edu"):
+        prepare(plan_of(), Path("features"))
+
+
+def content(folder: Path) -> list[object]:
+    """Give all rows and arrays by digest, whatever order they were written in."""
+    with closing(sqlite3.connect(folder / FILE)) as file:
+        runs = file.execute("SELECT digest, state, final, images, lost FROM run ORDER BY digest")
+        arrays = file.execute(
+            "SELECT digest, name, type, shape, content FROM array JOIN run ON run.id = run "
+            "ORDER BY digest, name"
+        )
+        return [*runs, *arrays]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
+def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+    top = Path(__file__).parents[2]
+    path = os.pathsep.join([str(top), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("killed_replay.py"), tmp_path],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 4  # kills
+    expected = content(tmp_path / "undisturbed")
+    assert len(load(tmp_path / "undisturbed").replay.filter(state="done")) == 8
+    for folder in sorted(tmp_path.glob("killed-*")):
+        assert content(folder) == expected
+        assert not (folder / "checkpoints").exists()
