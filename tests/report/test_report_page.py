@@ -1,5 +1,6 @@
 """The page holds the store's numbers, leaves out what is not there, and says what went wrong."""
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -82,6 +83,46 @@ def _floats(table: pl.DataFrame) -> set[float]:
     return {value for column in numeric for value in column.drop_nulls()}
 
 
+SOURCES = {  # tables of the page by how their names begin → the CSV files that they show
+    "summary": ("accuracy", "iid"),
+    "accuracy": ("accuracy",),
+    "masks": ("by_mask",),
+    "layers-and-masks": ("by_kind",),
+    "similarity": ("by_kind",),
+    "subsets": ("iid", "subset_average"),
+    "preliminary": ("iid",),
+    "learning-rates": ("learning_rates",),
+    "backbones": ("backbones",),
+    "published": ("published",),
+    "riskiest-pairs": ("riskiest_pairs",),
+    "first-task": ("first_task",),
+    "causes": ("causes",),
+    "presets": ("presets",),
+    "data": ("data",),
+}
+DERIVED = ("forgotten, points", "lost, %", "no.")  # differences, sums, and counts of rows
+
+
+def test_every_number_of_every_table_is_in_its_file(page: Page, folder: Path) -> None:
+    for name in page.tables.keys() - {"claims"}:
+        source = max((key for key in SOURCES if name.startswith(key)), key=len)
+        known = [
+            _floats(pl.read_csv(folder / "tables" / f"{file}.csv", infer_schema_length=None))
+            for file in SOURCES[source]
+        ]
+        written = {
+            f"{abs(value):.{digits}f}" for each in known for value in each for digits in (0, 2, 3)
+        }
+        for row in page.rows(name):
+            for column, text in row.items():
+                numbers = [] if column in DERIVED else re.findall(NUMBER, text)
+                assert set(numbers) <= written, (name, column, text)
+
+
+# A number with two or three digits after the point, and nothing else: not a name, not a sum.
+NUMBER = r"(?<![\w+.])\d+\.\d{2,3}(?![\d.])"
+
+
 def test_the_summary_says_what_the_chart_shows(page: Page, folder: Path) -> None:
     runs = finals(folder, scenario="cifar10", preset="paper")
     means = runs.group_by("head", "mask").agg(pl.col("final").mean()).sort("final")
@@ -119,6 +160,19 @@ def test_claims_are_told_with_numbers(page: Page) -> None:
     assert [row["no."] for row in rows] == [str(n) for n in range(1, 11)]
     assert all(row["our numbers, in %"] for row in rows[:9])
     assert rows[9]["verdict"] == "– not testable with this study"
+
+
+def test_claims_are_made_of_the_stores_numbers(page: Page, folder: Path) -> None:
+    layers = ("linear", "linear_no_bias", "weight_norm", "original_weight_norm", "cosine")
+    runs = finals(folder, preset="paper", mask="none").filter(pl.col("n_tasks") > 1)
+    means = dict(runs.group_by("head").agg(pl.col("final").mean()).rows())  # 3 orders of 3 streams
+    told = page.rows("claims")[0]
+    assert sorted(told["our numbers, in %"].split(", ")) == sorted(
+        f"{name} {means[name]:.1f}" for name in layers
+    )
+    best = min(means["cosine"], means["weight_norm"])
+    holds = best > max(means[name] for name in layers if name not in ("cosine", "weight_norm"))
+    assert told["verdict"] == ("✓ holds" if holds else "✗ does not hold")
 
 
 def test_riskiest_pairs_are_named(page: Page) -> None:

@@ -32,7 +32,8 @@ class Figure:
     @cached_property
     def spec(self) -> dict[str, Any]:
         """The whole chart in Vega-Lite, its rows within; altair never looks through the rows."""
-        return self.chart.to_dict() | {"datasets": {ROWS: list(self.rows)}}
+        about = {"description": self.title, "datasets": {ROWS: list(self.rows)}}
+        return self.chart.to_dict() | about
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +64,7 @@ def file_name(*parts: str) -> str:
     >>> file_name("accuracy", "cifar10, resnet20-cifar100")
     'accuracy-cifar10-resnet20-cifar100'
     """
-    return "-".join(
-        filter(None, (re.sub(r"[^a-z0-9_]+", "-", p.lower()).strip("-") for p in parts))
-    )
+    return "-".join(filter(None, (re.sub(r"\W+", "-", p.lower()).strip("-") for p in parts)))
 
 
 def by_stream(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
