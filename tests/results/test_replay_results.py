@@ -85,7 +85,7 @@ def test_accuracy_against_balance(tmp_path: Path) -> None:
     )
     table = replay_accuracy(load(tmp_path).replay)
     assert table["balance"].to_list() == [0.1, 0.1, 1.0]
-    assert table["head"].to_list() == ["linear", "linear+group", "linear"]
+    assert table["mask"].to_list() == ["none", "group", "none"]
     assert table["mean"].to_list() == pytest.approx([0.375, 0.75, 0.75])
     assert table["deviation"].to_list() == [pytest.approx(0.125), None, None]  # one has none
     assert table["runs"].to_list() == [3, 1, 1]

@@ -156,11 +156,11 @@ def _write_page(folder: Path, quiet: bool) -> Path:
 def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page: Path) -> None:
     from lastlayer.results import load  # noqa: PLC0415
     from lastlayer.results.replay_tables import replay_accuracy  # noqa: PLC0415
-    from lastlayer.results.tables import best_heads  # noqa: PLC0415
+    from lastlayer.results.tables import best_heads, head_name  # noqa: PLC0415
 
     study = load(folder)
     best = best_heads(study.done)
-    networks = replay_accuracy(study.replay.filter(state="done"))
+    networks = replay_accuracy(study.replay.filter(state="done")).with_columns(head_name())
     if as_json:
         summary = {
             "folder": str(folder),

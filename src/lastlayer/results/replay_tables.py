@@ -2,8 +2,6 @@
 
 import polars as pl
 
-from lastlayer.results.tables import head_name
-
 CELL = ("features", "scenario", "label", "balance", "head", "mask", "lr",
         "epochs", "per_class", "batch_size", "optimizer")  # fmt: skip
 SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
@@ -16,7 +14,7 @@ def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
         networks: finished ones, rows of ``Study.replay``.
 
     Returns:
-        For each features, scenario, setting, balance and head with its mask: mean and deviation of
+        For each features, scenario, setting, balance, head and mask: mean and deviation of
         the final accuracy (0 to 1; of the population, as in the paper, null for one), the mean
         number of images that a network was trained on, of test samples lost at the end and their
         shares by cause, and how many networks there are and diverged; by balance, then in the order
@@ -30,8 +28,6 @@ def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
             pl.len().alias("runs"),
             pl.col("diverged").count().alias("diverged"),
         )
-        .with_columns(head_name())
-        .drop("mask")
         .sort("features", "scenario", "balance", maintain_order=True)
     )
 
