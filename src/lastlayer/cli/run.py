@@ -185,10 +185,11 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
 
 
 def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
-    yield "features", "scenario", "preset", "best head", "final accuracy in %"
+    yield "features", "scenario", "preset", "samples", "best head", "final accuracy in %"
     for row in best.iter_rows(named=True):
         accuracy = spread(100 * row["mean"], 100 * row["deviation"])
-        yield row["features"], row["scenario"], row["preset"], row["head"], accuracy
+        what = (row[name] for name in ("features", "scenario", "preset"))
+        yield *what, str(row["subset"] or "all"), row["head"], accuracy
 
 
 def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
