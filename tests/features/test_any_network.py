@@ -221,7 +221,7 @@ def test_networks_that_give_no_features(
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_transforms_that_give_no_batch(images: ImageSet, out: Path, workers: int) -> None:
-    with pytest.raises(ShapeError, match="gives a tensor, got Image"):
+    with pytest.raises(ShapeError, match=r"gives a tensor \(channels, …\), got Image"):
         ll.extract(images, Counting(), lambda image: image, out, workers=workers)
     sizes = iter(range(1, 100))
 

@@ -130,7 +130,7 @@ def test_progress_counts_every_image(run: Extract) -> None:
         ({"normalisation": "author"}, UnknownNameError, "did you mean 'authors'"),
         ({"dtype": "float64"}, UnknownNameError, "there are: float16, float32"),
         ({"batch_size": 0}, OptionError, "batch size from 1 .* got 0"),
-        ({"workers": -1}, OptionError, "workers from 0, got 64 and -1"),
+        ({"workers": -1}, OptionError, "workers from 0, got 512 and -1"),
         ({"precision": "mixed", "device": "cpu"}, OptionError, "needs a GPU"),
         ({"precision": "half"}, UnknownNameError, "there are: full, mixed"),
         ({"device": "gpu"}, UnknownNameError, "there are: auto, cpu, cuda"),

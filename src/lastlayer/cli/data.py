@@ -63,7 +63,9 @@ def extract(
     broken: Annotated[str, typer.Option(help="stop or skip, at a broken image.")] = "stop",
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     precision: Annotated[str, typer.Option(help="full, or mixed on a GPU.")] = "full",
-    batch_size: Annotated[int, typer.Option(help="Images in one go.")] = 64,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Images in one go; else what suits the device.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Processes that decode images; else one per core, up to 8.")
     ] = None,

@@ -18,11 +18,14 @@ from lastlayer.features.data import Features, Origin
 from lastlayer.features.feature_set import FeatureSet
 from lastlayer.features.frozen import Frozen
 from lastlayer.features.images import ImageSet
-from lastlayer.features.loading import Rows, Transform, digest, load
+from lastlayer.features.loading import Rows, Transform, load, make_example
 from lastlayer.features.parts import Parts, Piece
 from lastlayer.names import look_up
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
+# In one go on a CPU: the outputs of layers then fit into memory that is used again and again;
+# larger ones are asked of the system anew each time, which can take longer than the layer itself.
+_PIXELS = 1 << 19
 Tell = Callable[[int, int], None]  # takes the number of images done, and in all
 Make = Callable[[Sequence[range]], Iterator[Piece]]  # computes the features of batches of rows
 
@@ -36,7 +39,7 @@ def extract(
     origin: Origin | None = None,
     dtype: str = "float16",
     precision: str = "full",
-    batch_size: int = 64,
+    batch_size: int | None = None,
     workers: int | None = None,
     device: str = "auto",
     broken: str = "stop",
@@ -57,7 +60,8 @@ def extract(
         origin: What is to be said of where the features come from.
         dtype: ``float16`` or ``float32``, how the features are kept.
         precision: ``full``, or ``mixed``: half precision on a GPU where that is safe.
-        batch_size: Images in one go.
+        batch_size: Images in one go; if not given, 128 on a GPU, and on a CPU about ten of
+            224 × 224, for there large batches are slower.
         workers: Processes that decode images; one per core, at most 8, if not given.
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
         broken: ``stop`` at an image that cannot be read, or ``skip`` it with a warning.
@@ -73,18 +77,21 @@ def extract(
     """
     kept = look_up(dtype, DTYPES, "type of features")
     skip = look_up(broken, {"stop": False, "skip": True}, "way with broken images")
+    frozen = Frozen.on(network, device, precision)
+    example = make_example(transform, images)
     if workers is None:
         workers = 0 if isinstance(images.train.x, Tensor) else min(8, os.cpu_count() or 1)
+    if batch_size is None:
+        batch_size = 128 if frozen.on_gpu else max(1, _PIXELS // example[0].numel())
     if batch_size < 1 or workers < 0:
         raise OptionError(
             f"expected a batch size from 1 and workers from 0, got {batch_size} and {workers}"
         )
-    frozen = Frozen.on(network, device, precision)
     weights = files.fingerprint(network.state_dict())
     setting = {
         "images": images.digest,
         "network": hashlib.sha256(f"{network}{weights}".encode()).hexdigest(),
-        "transform": digest(transform, images),
+        "transform": files.fingerprint({"example": example}),
         "dtype": dtype,
         "precision": precision,
     }

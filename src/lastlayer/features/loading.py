@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from lastlayer import files
 from lastlayer.errors import FileFormatError, MissingFileError, ShapeError
 from lastlayer.features.decoding import gradient, read_image
 from lastlayer.features.images import ImageSet
@@ -63,12 +62,13 @@ class Rows(Dataset[Item]):
         return row, self.transform(image)
 
 
-def digest(transform: Transform, images: ImageSet) -> str:
-    """Name a transform, which may be any code, by what it makes of a picture."""
+def make_example(transform: Transform, images: ImageSet) -> Tensor:
+    """Show what a transform, which may be any code, makes of a picture, always the same one."""
     x = transform(images.train.x[0] if isinstance(images.train.x, Tensor) else gradient())
-    if not isinstance(x, Tensor):
-        raise ShapeError(f"expected a transform that gives a tensor, got {type(x).__name__}")
-    return files.fingerprint({"x": x})
+    if not isinstance(x, Tensor) or x.ndim < 2:
+        found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ShapeError(f"expected a transform that gives a tensor (channels, …), got {found}")
+    return x
 
 
 def load(
