@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from made_up import CIFAR100, HUNDRED, PAPER, Stream, write_study
+from made_up import CIFAR100, HUNDRED, PAPER, Stream, iid, write_study
 
 from lastlayer.report.folder import read_tables, save_tables
 from lastlayer.report.tables import NAMES, make_tables
@@ -227,6 +227,14 @@ def test_diverged_runs_are_in_no_average(tmp_path: Path) -> None:
     assert (row["runs"], row["diverged"]) == (2, 1)
     assert table["curves"]["runs"].to_list() == [3, *[2] * 10]
     assert "diverged" in table["troubles"]["trouble"][0]
+
+
+def test_one_run_has_no_deviation(tmp_path: Path) -> None:
+    streams = [Stream(heads=("linear",), orders=(0,)), iid("mine", "class", 4, orders=(0,))]
+    tables = make_tables(load(write_study(tmp_path, streams)))
+    for name in ("accuracy", "curves", "by_kind", "causes", "iid"):
+        assert tables[name].height, name
+        assert tables[name]["deviation"].count() == 0, name
 
 
 def test_tables_are_read_as_they_were_written(tables: Tables, tmp_path: Path) -> None:

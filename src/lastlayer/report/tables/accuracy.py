@@ -3,7 +3,7 @@
 import polars as pl
 
 from lastlayer.report.looks import GRADIENT
-from lastlayer.report.tables.select import HEAD, STREAM, in_order, percent, streams
+from lastlayer.report.tables.select import HEAD, STREAM, deviation, in_order, percent, streams
 from lastlayer.results import Study
 
 MEASURES = ("average", "forgetting", "backward_transfer", "forward_transfer")
@@ -61,7 +61,7 @@ def _average(runs: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
         pl.col("percent").mean(), pl.col("cell").n_unique().alias("cells")
     )  # fmt: skip
     whole = orders.join(about, on=[*by, "cells"], how="semi")  # an order that every cell has
-    spread = whole.group_by(by).agg(pl.col("percent").std(ddof=0).alias("deviation"))
+    spread = whole.group_by(by).agg(deviation(pl.col("percent")).alias("deviation"))
     return table.join(spread, on=by, how="left").select(
         *by, "mean", "deviation", "runs", "layers", "over"
     )

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from lastlayer.report.tables.select import HEAD, STREAM, in_order, streams
+from lastlayer.report.tables.select import HEAD, STREAM, deviation, in_order, streams
 from lastlayer.results import Study
 
 CAUSES = {  # column of the store → the cause in words
@@ -33,7 +33,7 @@ def causes(study: Study) -> pl.DataFrame:
     )
     table = long.group_by(*STREAM, "kind", *HEAD, "name", "cause", maintain_order=True).agg(
         pl.col("samples").mean().alias("mean"),
-        pl.col("samples").std(ddof=0).alias("deviation"),
+        deviation(pl.col("samples")).alias("deviation"),
         pl.len().cast(pl.Int64).alias("runs"),
     )
     return in_order(table, "kind", *STREAM, *HEAD)

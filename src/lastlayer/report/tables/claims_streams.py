@@ -1,7 +1,7 @@
 """What streams of tasks say about the paper's conclusions: the numbers, and whether they hold."""
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import hypot, sqrt
 
 import polars as pl
 
@@ -61,7 +61,7 @@ def no_bias(table: pl.DataFrame) -> Found:
         return None
     gaps = {pair["scenario"]: pair["mean_without"] - pair["mean"] for pair in pairs}
     bounds = [
-        max(0.5, 3 * sqrt((p["deviation"] ** 2 + p["deviation_without"] ** 2) / p["runs"]))
+        max(0.5, 3 * hypot(p["deviation"] or 0, p["deviation_without"] or 0) / sqrt(p["runs"]))
         for p in pairs
     ]
     holds = all(abs(gap) < bound for gap, bound in zip(gaps.values(), bounds, strict=True))

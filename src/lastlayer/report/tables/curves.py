@@ -72,5 +72,6 @@ def _rows(what: tuple[Any, ...], accuracy: Floats, skip: int) -> Iterator[tuple[
     for column in range(0, accuracy.shape[1], step):
         known = accuracy[~np.isnan(accuracy[:, column]), column] * 100
         task, epoch = divmod(column + skip * epochs, epochs)
-        mean, spread = (known.mean(), known.std()) if len(known) else (None, None)
+        mean = known.mean() if len(known) else None
+        spread = known.std() if len(known) > 1 else None
         yield (*names, n_tasks, task, epoch, task + epoch / epochs, mean, spread, len(known))

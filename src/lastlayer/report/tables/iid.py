@@ -19,7 +19,7 @@ def iid(study: Study) -> pl.DataFrame:
     runs = runs.unique([*cell, "seed"], keep="first")  # "iid" and "iid/class" may be the same
     table = runs.group_by(cell).agg(*percent("final"), pl.col("diverged").count().cast(pl.Int64))
     paper = table.filter(pl.col("mean").is_not_null(), preset="paper")
-    known = beside(paper.with_columns(pl.col("deviation").alias("std"))).drop("std")
+    known = beside(paper.with_columns(pl.col("deviation").fill_null(0).alias("std"))).drop("std")
     rest = table.filter(pl.col("mean").is_null() | (pl.col("preset") != "paper"))
     empty = (pl.lit(None, dtype=kind).alias(name) for name, kind in PUBLISHED.items())
     table = pl.concat([known, rest.with_columns(*empty)]).sort("lr", descending=True)
@@ -46,7 +46,9 @@ def subset_average(study: Study) -> pl.DataFrame:
     narrow = (pl.col("verdict") != "wide").fill_null(False).all()
     averages = table.group_by(cell).agg(
         pl.col("mean").mean(),
-        (pl.col("deviation") ** 2).sum().sqrt() / pl.len(),
+        pl.when(pl.col("deviation").is_not_null().all())
+        .then((pl.col("deviation") ** 2).sum().sqrt() / pl.len())
+        .alias("deviation"),
         pl.col("runs").sum(),
         pl.when(narrow).then(pl.col("published_mean").mean()).alias("published_mean"),
         pl.col("set").sort().str.join("; ").alias("over"),

@@ -46,7 +46,7 @@ def _beside(row: dict[str, Any], ours: pl.DataFrame) -> dict[str, Any]:
         **row,
         **{name: found[0][name] for name in ("lr", "mean", "deviation", "runs")},
         "difference": mean - row["published_mean"],
-        "verdict": agree(mean, deviation, row["published_mean"], row["published_std"]),
+        "verdict": agree(mean, deviation or 0.0, row["published_mean"], row["published_std"]),
     }
 
 

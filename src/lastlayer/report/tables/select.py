@@ -67,10 +67,18 @@ def in_order(table: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 
 def percent(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Give mean and deviation of a share, in percent, and how many runs are in them."""
+    """Give mean and deviation of a share, in percent, and how many runs are in them.
+
+    One run has no deviation.
+    """
     value = pl.col(column) * 100
     return (
         value.mean().alias("mean"),
-        value.std(ddof=0).alias("deviation"),
+        deviation(value).alias("deviation"),
         value.count().cast(pl.Int64).alias("runs"),
     )
+
+
+def deviation(value: pl.Expr) -> pl.Expr:
+    """Give the deviation of the population, as in the paper; none where there is one value."""
+    return pl.when(value.count() > 1).then(value.std(ddof=0))
