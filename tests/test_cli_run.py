@@ -194,7 +194,7 @@ def test_networks_are_trained_on_images(
     assert run("run", "replay.toml", "--root", "cifar", "--dry-run", "--device", "cpu") == 0
     text = capsys.readouterr().out
     assert "cifar10 images  incremental:3  balance 0.1  2" in text
-    assert "4 runs, 4 to make, in about 10 s" in text
+    assert "4 runs, 4 to make, in about " in text
     assert run("run", "replay.toml", "--root", "cifar", "--device", "cpu") == 0
     text = capsys.readouterr().out
     assert "weight_norm+group" in text
