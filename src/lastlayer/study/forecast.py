@@ -18,11 +18,13 @@ from lastlayer.study.run import Run
 from lastlayer.study.units import RULES
 
 # What a thing costs beside one multiplication in a large product, as it was measured.
-STEP = 8.0  # one feature of one class of one sample in a training step
-SCORE = 1.5  # … in scoring a head trained by gradient, or a linear one's causes of loss
-PROTOTYPE = 12.0  # … in scoring mean, median and slda
-LEARN = 100.0  # one feature of one sample that mean, median or slda learn
-NEIGHBOUR = 2.5  # one feature of one pair of stored and test samples, for knn
+STEP = 15.0  # one feature of one class of one sample in a training step
+CLASSES = 8  # … which costs so many classes more, for what does not depend on them
+SCORE = 4.5  # one feature of one class of one sample, scored by a head trained by gradient
+PROTOTYPE = 55.0  # … scored by mean, median and slda
+LEARN = 600.0  # one feature of one sample that mean, median or slda learn
+NEIGHBOUR = 1.3  # one feature of one pair of stored and test samples, for knn
+VOTE = 3000.0  # one feature of one test sample, for knn's answers after a task
 
 
 def forecast(ready: Prepared, folder: Path, device: str = "auto") -> list[Row]:
@@ -54,10 +56,10 @@ def cost(run: Run, data: Features, n_tasks: int, label: str) -> float:
     n = run.subset or len(data.train)
     scored = n_test * n_classes * h * n_tasks
     if run.by_gradient:
-        steps = STEP * RULES.epochs * n * repeats(run, n) * n_classes * h
+        steps = STEP * RULES.epochs * n * repeats(run, n) * (n_classes + CLASSES) * h
         return steps + SCORE * (RULES.epochs + 1) * scored
     if run.head == "knn":
-        return NEIGHBOUR * n * n_test * h
+        return (NEIGHBOUR * n + VOTE * n_tasks) * n_test * h
     return PROTOTYPE * scored + LEARN * n * h
 
 
