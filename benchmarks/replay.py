@@ -17,10 +17,10 @@ from torch.nn import functional
 
 from lastlayer.features.resnet20 import ResNet20
 from lastlayer.layers import LAYERS, MASKS
-from lastlayer.training.image_pool import ImagePool, make_image_pool
-from lastlayer.training.learner import Learner, Network
-from lastlayer.training.learner_steps import PlainSteps, steps_of, take_epoch
 from lastlayer.training.replay import ReplayRules, train_replay
+from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
+from lastlayer.training.replay.learner import Learner, Network
+from lastlayer.training.replay.steps import PlainSteps, steps_of, take_epoch
 
 BATCH = 8
 IMAGES = {0.01: 255_000, 0.1: 300_000, 0.5: 500_000, 1.0: 750_000}  # of one network, CIFAR10

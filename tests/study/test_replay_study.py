@@ -26,8 +26,8 @@ from lastlayer.study.replay_result import Stage, ranking_rows
 from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.result import Outcome, Result
 from lastlayer.study.scenario_spec import ScenarioSpec
-from lastlayer.training.learner import Learner
 from lastlayer.training.replay import ReplayRules
+from lastlayer.training.replay.learner import Learner
 
 
 @pytest.fixture(name="root")

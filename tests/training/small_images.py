@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lastlayer.training.image_pool import ImagePool, make_image_pool
+from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
 
 
 def small_pool(

@@ -9,10 +9,10 @@ from small_images import SmallNet, pairs, small_pool
 from torch.nn import functional
 
 from lastlayer.layers import LAYERS, MASKS, masked_cross_entropy
-from lastlayer.training.learner import OPTIMIZERS, Learner, Network
 from lastlayer.training.replay import ReplayRules, train_replay
-from lastlayer.training.replay_memory import START, ReplayStream, generator_for
-from lastlayer.training.trainee import TaskEnd
+from lastlayer.training.replay.learner import OPTIMIZERS, Learner, Network
+from lastlayer.training.replay.memory import START, ReplayStream, generator_for
+from lastlayer.training.replay.trainee import TaskEnd
 
 RULES = ReplayRules(epochs=2, per_class=5)
 MANY = [

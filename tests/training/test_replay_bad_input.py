@@ -8,9 +8,9 @@ from small_images import SmallNet, pairs, small_pool
 from torch import nn
 
 from lastlayer.errors import DataError, LabelError, OptionError, ShapeError, UnknownNameError
-from lastlayer.training.image_pool import make_image_pool
-from lastlayer.training.learner import Network
 from lastlayer.training.replay import ReplayRules, train_replay
+from lastlayer.training.replay.image_pool import make_image_pool
+from lastlayer.training.replay.learner import Network
 
 RULES = ReplayRules(epochs=1, per_class=5)
 

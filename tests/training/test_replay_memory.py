@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.training.replay_memory import (
+from lastlayer.training.replay.memory import (
     REPLAY,
     ReplayStream,
     generator_for,

@@ -13,7 +13,7 @@ from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.run import Run
 from lastlayer.study.scenario_spec import ScenarioSpec
 from lastlayer.study.sources import find_features, hold_out
-from lastlayer.training.replay_tasks import check_tasks
+from lastlayer.training.replay.tasks import check_tasks
 
 
 @dataclass(frozen=True, eq=False)

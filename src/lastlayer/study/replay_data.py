@@ -18,7 +18,7 @@ from lastlayer.names import look_up
 from lastlayer.scenarios import Scenario
 from lastlayer.study.replay_run import BACKBONE
 from lastlayer.study.scenario_spec import ScenarioSpec
-from lastlayer.training.image_pool import ImagePool, make_image_pool
+from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
 
 
 @dataclass(frozen=True)

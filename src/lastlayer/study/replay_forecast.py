@@ -9,9 +9,9 @@ import torch
 from lastlayer.study.replay_data import ReplayData
 from lastlayer.study.replay_make import backbone, n_images
 from lastlayer.study.replay_run import ReplayRun
-from lastlayer.training.image_pool import make_image_pool
-from lastlayer.training.learner import Learner, Network
-from lastlayer.training.learner_steps import steps_of, take_epoch
+from lastlayer.training.replay.image_pool import make_image_pool
+from lastlayer.training.replay.learner import Learner, Network
+from lastlayer.training.replay.steps import steps_of, take_epoch
 
 STEPS = 10  # timed of each network
 

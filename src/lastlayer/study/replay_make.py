@@ -17,10 +17,10 @@ from lastlayer.study.replay_data import ReplayData
 from lastlayer.study.replay_result import Stage, result_of
 from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.result import Result
-from lastlayer.training.learner import Network
 from lastlayer.training.replay import train_replay
-from lastlayer.training.replay_memory import replayed
-from lastlayer.training.trainee import TaskEnd
+from lastlayer.training.replay.learner import Network
+from lastlayer.training.replay.memory import replayed
+from lastlayer.training.replay.trainee import TaskEnd
 
 
 def backbone() -> nn.Module:

@@ -12,8 +12,8 @@ from lastlayer.layers import LAYERS
 from lastlayer.names import look_up
 from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict
 from lastlayer.study.replay_run import ReplayRun
-from lastlayer.training.learner import OPTIMIZERS
 from lastlayer.training.replay import ReplayRules
+from lastlayer.training.replay.learner import OPTIMIZERS
 
 
 def _layer(value: Any) -> str:

@@ -15,7 +15,7 @@ from lastlayer.study.replay_data import ReplayData
 from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.result import Result
 from lastlayer.study.scenario_spec import ScenarioSpec
-from lastlayer.training.trainee import TaskEnd
+from lastlayer.training.replay.trainee import TaskEnd
 
 
 class Stage:

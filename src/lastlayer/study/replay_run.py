@@ -7,8 +7,8 @@ from hashlib import sha256
 from lastlayer.layers import LAYERS
 from lastlayer.names import look_up
 from lastlayer.study.scenario_spec import ScenarioSpec
-from lastlayer.training.learner import Network
 from lastlayer.training.replay import ReplayRules
+from lastlayer.training.replay.learner import Network
 
 METHOD = 1  # raised whenever the same run on the same images would give other numbers
 BACKBONE = "resnet20"

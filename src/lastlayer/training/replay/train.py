@@ -13,13 +13,13 @@ from torch import Tensor
 from lastlayer.errors import OptionError
 from lastlayer.files import fingerprint
 from lastlayer.names import look_up
-from lastlayer.training.checkpoint import Checkpoints
-from lastlayer.training.image_pool import ImagePool
-from lastlayer.training.learner import OPTIMIZERS, Learner, MakeBackbone, Network
-from lastlayer.training.learner_steps import steps_of, take_epoch
-from lastlayer.training.replay_memory import ReplayStream
-from lastlayer.training.replay_tasks import check_tasks
-from lastlayer.training.trainee import TaskEnd, Trainee
+from lastlayer.training.replay.checkpoint import Checkpoints
+from lastlayer.training.replay.image_pool import ImagePool
+from lastlayer.training.replay.learner import OPTIMIZERS, Learner, MakeBackbone, Network
+from lastlayer.training.replay.memory import ReplayStream
+from lastlayer.training.replay.steps import steps_of, take_epoch
+from lastlayer.training.replay.tasks import check_tasks
+from lastlayer.training.replay.trainee import TaskEnd, Trainee
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from torch.optim import SGD, Adam, Optimizer
 from lastlayer.errors import OptionError, ShapeError
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
-from lastlayer.training.image_pool import ImagePool
-from lastlayer.training.replay_memory import START, generator_for
+from lastlayer.training.replay.image_pool import ImagePool
+from lastlayer.training.replay.memory import START, generator_for
 
 TEST_BATCH = 2000
 

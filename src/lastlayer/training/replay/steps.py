@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lastlayer.training.learner import Learner
+from lastlayer.training.replay.learner import Learner
 
 
 class Steps(Protocol):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lastlayer.training.checkpoint import Checkpoints
-from lastlayer.training.learner import Learner, Network
-from lastlayer.training.learner_steps import Steps
-from lastlayer.training.replay_memory import ReplayStream
+from lastlayer.training.replay.checkpoint import Checkpoints
+from lastlayer.training.replay.learner import Learner, Network
+from lastlayer.training.replay.memory import ReplayStream
+from lastlayer.training.replay.steps import Steps
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lastlayer.errors import OptionError
 from lastlayer.files import read_tensors, write_tensors
-from lastlayer.training.learner import Learner
+from lastlayer.training.replay.learner import Learner
 
 KIND = "checkpoint"
 Setting = Mapping[str, Any]  # what decides the numbers; as JSON gives it back
