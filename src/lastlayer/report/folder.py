@@ -1,5 +1,6 @@
 """The tables of a report as CSV files: the page is made from them, and can be made again."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,8 @@ INTEGERS = ("runs", "runs_exact", "diverged", "n_classes", "n_tasks", "task", "e
 NUMBERS = ("lr", "published_lr", "mean", "deviation", "mean_exact", "deviation_exact", "difference",
            "average", "forgetting", "backward_transfer", "forward_transfer", "learned", "norm",
            "bias", "bias_change", "change", "between", "to_data", "risk", "own_angle",
-           "wrong_angle", "published_mean", "published_std")  # fmt: skip
+           "wrong_angle", "published_mean", "published_std", "balance", "images", "lost",
+           "lost_share_weights", "lost_share_interference", "lost_share_drift")  # fmt: skip
 TRUTHS = ("best", "held_out")
 DIGITS = 6
 
@@ -26,12 +28,15 @@ def save_tables(tables: Tables, folder: Path) -> None:
         rounded.write_csv(folder / f"{name}.csv")
 
 
-def read_tables(folder: Path, names: list[str]) -> dict[str, pl.DataFrame]:
+def read_tables(
+    folder: Path, names: Collection[str], also: Collection[str] = ()
+) -> dict[str, pl.DataFrame]:
     """Read the tables again, columns of the type they had.
 
     Args:
         folder: where they lie.
         names: of the tables that a page needs.
+        also: of tables that there may be.
     """
     missing = [f"{name}.csv" for name in names if not (folder / f"{name}.csv").is_file()]
     if missing:
@@ -39,7 +44,8 @@ def read_tables(folder: Path, names: list[str]) -> dict[str, pl.DataFrame]:
             f"expected all tables of a report in {folder}, but there is no {', '.join(missing)}: "
             "another version of lastlayer wrote them; make them again from the results"
         )
-    return {name: _read(folder / f"{name}.csv") for name in names}
+    there = [name for name in also if (folder / f"{name}.csv").is_file()]
+    return {name: _read(folder / f"{name}.csv") for name in (*names, *there)}
 
 
 def _read(path: Path) -> pl.DataFrame:

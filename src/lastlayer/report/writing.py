@@ -1,7 +1,7 @@
 """From a folder with results to its report: page, figures and tables."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import altair as alt
@@ -12,21 +12,18 @@ from lastlayer.atomic import in_place_of
 from lastlayer.errors import WriteError
 from lastlayer.report.folder import read_tables, save_tables
 from lastlayer.report.page import make_page
-from lastlayer.report.section import Figure, Tables
+from lastlayer.report.section import Figure, Section, Tables
 from lastlayer.report.sections import make_sections
 from lastlayer.report.sections.runs import known, notices
 from lastlayer.report.shown import Table, latex, markdown
-from lastlayer.report.tables import NAMES, make_tables
+from lastlayer.report.tables import NAMES, OF_REPLAY, make_tables
 from lastlayer.results import load
 from lastlayer.results.store import FILE
 
 PAGE = "report.html"
 
 
-def write(
-    folder: str | os.PathLike[str],
-    progress: Callable[[int, int], None] = lambda done, of: None,
-) -> Path:
+def write(folder: str | os.PathLike[str]) -> Path:
     """Write the report of a study beside its results, and give the path of the page.
 
     ``report.html``, ``figures/*.svg|pdf`` and ``tables/*.csv|md|tex``. Where there are no results
@@ -34,29 +31,29 @@ def write(
 
     Args:
         folder: where ``results.sqlite`` lies, or ``tables/*.csv``.
-        progress: told how many figures are made, and of how many.
     """
     folder = Path(folder)
-    if (folder / FILE).is_file() or not (folder / "tables" / "about.csv").is_file():
-        tables: Tables = make_tables(load(folder))
-        try:
-            save_tables(tables, folder / "tables")
-        except OSError as error:
-            raise WriteError(f"cannot write the report into {folder}: {error}") from error
-    tables = read_tables(folder / "tables", NAMES)
-    sections = make_sections(tables)
+    alone = (folder / "tables" / "about.csv").is_file() and not (folder / FILE).is_file()
+    fresh: Tables = {} if alone else make_tables(load(folder))
     try:
+        save_tables(fresh, folder / "tables")
+        tables = read_tables(folder / "tables", NAMES, OF_REPLAY)
+        sections = make_sections(tables)
         _write_tables((t for section in sections for t in section.tables), folder / "tables")
-        figures = [f for section in sections for panel in section.panels for f in panel.figures]
-        _write_figures(figures, folder / "figures", progress)
-        plan = known(tables).get("plan", "")
-        title = f"Which output layer forgets least: {folder.resolve().name}"
-        page = make_page(title, __version__, sections, notices(tables, __version__), plan)
-        with in_place_of(folder / PAGE) as unfinished:
-            unfinished.write_text(page, encoding="utf-8")
-        return folder / PAGE
+        _write_page(sections, tables, folder)
+        panels = [panel for section in sections for panel in section.panels]
+        _write_figures((f for panel in panels for f in panel.figures), folder / "figures")
     except OSError as error:
         raise WriteError(f"cannot write the report into {folder}: {error}") from error
+    return folder / PAGE
+
+
+def _write_page(sections: Sequence[Section], tables: Tables, folder: Path) -> None:
+    plan = known(tables).get("plan", "")
+    title = f"Which output layer forgets least: {folder.resolve().name}"
+    page = make_page(title, __version__, sections, notices(tables, __version__), plan)
+    with in_place_of(folder / PAGE) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")
 
 
 def _write_tables(tables: Iterable[Table], folder: Path) -> None:
@@ -66,16 +63,13 @@ def _write_tables(tables: Iterable[Table], folder: Path) -> None:
         (folder / f"{table.name}.tex").write_text(latex(table), encoding="utf-8")
 
 
-def _write_figures(
-    figures: list[Figure], folder: Path, progress: Callable[[int, int], None]
-) -> None:
+def _write_figures(figures: Iterable[Figure], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     _clear(folder, ".svg", ".pdf")
-    for done, figure in enumerate(figures, start=1):
+    for figure in figures:
         svg = vl_convert.vegalite_to_svg(figure.spec, vl_version=_VEGA_LITE)
         (folder / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{figure.name}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
-        progress(done, len(figures))
 
 
 _VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])

@@ -12,6 +12,7 @@ from lastlayer.report.sections.norms import norms
 from lastlayer.report.sections.preliminary import preliminary
 from lastlayer.report.sections.presets import presets
 from lastlayer.report.sections.published import published
+from lastlayer.report.sections.replay import replay
 from lastlayer.report.sections.runs import runs
 from lastlayer.report.sections.similarity import similarity
 from lastlayer.report.sections.streams import streams
@@ -33,6 +34,7 @@ SECTIONS: Sequence[Callable[[Tables], Section | None]] = (
     interference,
     first_task,
     causes,
+    replay,
     presets,
     runs,
 )

@@ -11,6 +11,7 @@ from lastlayer.report.tables.curves import curves, first_task
 from lastlayer.report.tables.iid import iid, subset_average
 from lastlayer.report.tables.interference import maps, pairs
 from lastlayer.report.tables.presets import presets
+from lastlayer.report.tables.replay import projection_drift, replay
 from lastlayer.report.tables.reproduction import reproduction
 from lastlayer.report.tables.selection import backbones, rates
 from lastlayer.report.tables.state import about, data, troubles
@@ -35,14 +36,23 @@ FROM_STORE: Mapping[str, Callable[[Study], pl.DataFrame]] = {
     "causes": causes,
     "presets": presets,
 }
+OF_REPLAY: Mapping[str, Callable[[Study], pl.DataFrame]] = {
+    "replay": replay,
+    "projection_drift": projection_drift,
+}
 NAMES = [*FROM_STORE, "learning_rates", "backbones", "published", "claims"]
 
 
 def make_tables(study: Study) -> dict[str, pl.DataFrame]:
-    """Make every table of a study; those about what it does not contain are empty."""
+    """Make every table of a study; those about what it does not contain are empty.
+
+    Tables of networks trained end to end are made only where there are some.
+    """
     tables = {name: make(study) for name, make in FROM_STORE.items()}
     tables["learning_rates"] = rates(tables["iid"])
     tables["backbones"] = backbones(tables["iid"])
     tables["published"] = reproduction(tables["iid"])
-    tables["claims"] = claims(tables["accuracy"], tables["iid"])
+    if study.replay.height:
+        tables |= {name: make(study) for name, make in OF_REPLAY.items()}
+    tables["claims"] = claims(tables["accuracy"], tables["iid"], tables.get("replay"))
     return tables

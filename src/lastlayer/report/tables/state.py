@@ -13,8 +13,9 @@ STATES = ("done", "planned", "failed")
 def about(study: Study) -> pl.DataFrame:
     """Give what is known of the study as a whole: its plan, its version, and the counts of runs."""
     known = dict(study.about)
-    known |= {f"runs_{state}": str(study.runs.filter(state=state).height) for state in STATES}
-    known["runs_diverged"] = str(study.done["diverged"].count())
+    runs = _all_runs(study)
+    known |= {f"runs_{state}": str(runs.filter(state=state).height) for state in STATES}
+    known["runs_diverged"] = str(runs.filter(state="done")["diverged"].count())
     return pl.DataFrame(
         list(known.items()), schema={"what": pl.String, "value": pl.String}, orient="row"
     )
@@ -48,6 +49,12 @@ def troubles(study: Study) -> pl.DataFrame:
         .alias("trouble")
     )
     cell = ("features", "scenario", "preset", "head", "mask", "lr", "trouble")
-    table = study.runs.with_columns(what).drop_nulls("trouble")
+    table = _all_runs(study).with_columns(what).drop_nulls("trouble")
     found = table.group_by(cell).agg(pl.len().cast(pl.Int64).alias("runs"))
     return in_order(found, "trouble", "features", "scenario", "preset", "head", "mask", "lr")
+
+
+def _all_runs(study: Study) -> pl.DataFrame:
+    """Give heads and networks; of these the replay balance takes the place of the preset."""
+    balance = pl.format("balance {}", "balance").alias("preset")
+    return pl.concat([study.runs, study.replay.with_columns(balance)], how="diagonal")

@@ -1,0 +1,76 @@
+"""Networks trained end to end with replay: accuracy, cost, causes of loss, and drift (Fig. 7)."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lastlayer.report.tables.select import HEAD, STREAM, deviation, in_order, percent, with_names
+from lastlayer.results import Study
+
+MEASURES = {"angle": 1, "norm": 100, "along": 100}  # as they are stored → degrees and percent
+SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
+PLACE = (*STREAM, "stream", "setting", "balance", *HEAD, "name")
+SCHEMA = {
+    **dict.fromkeys(PLACE, pl.String),
+    "balance": pl.Float64,
+    "measure": pl.String,
+    "tasks_ago": pl.Int64,
+    "value": pl.Float64,
+}
+
+
+def replay(study: Study) -> pl.DataFrame:
+    """Give accuracy, images and what was lost, in percent, for each network and replay balance."""
+    runs = _networks(study)
+    sizes = {name: data.n_test for name, data in study.data.items()}
+    size = pl.col("features").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    table = runs.group_by(PLACE).agg(
+        *percent("final"),
+        pl.col("diverged").count().cast(pl.Int64),
+        pl.col("images").cast(pl.Float64).mean(),
+        (pl.col("lost") * 100 / size).mean().alias("lost"),
+        *((pl.col(name) * 100).mean() for name in SHARES),
+    )
+    return in_order(table, "stream", "setting", "balance", *HEAD)
+
+
+def projection_drift(study: Study) -> pl.DataFrame:
+    """Give how far features have moved since their class was learned, over seeds."""
+    runs = _networks(study)
+    arrays = {name: study.arrays(f"drift_{name}", runs) for name in MEASURES}
+    rows = [
+        (*(run[name] for name in PLACE), measure, *point)
+        for run in runs.iter_rows(named=True)
+        for measure, scale in MEASURES.items()
+        if run["digest"] in arrays[measure]
+        for point in _since(arrays[measure][run["digest"]] * scale)
+    ]
+    long = pl.DataFrame(rows, schema=SCHEMA, orient="row")
+    table = long.group_by(*PLACE, "measure", "tasks_ago").agg(
+        pl.col("value").mean().alias("mean"),
+        deviation(pl.col("value")).alias("deviation"),
+        pl.len().cast(pl.Int64).alias("runs"),
+    )
+    return in_order(table, "stream", "setting", "balance", "measure", *HEAD, "tasks_ago")
+
+
+def _networks(study: Study) -> pl.DataFrame:
+    """Give the finished networks, each with its setting in words."""
+    setting = pl.format(
+        "{} epochs a task, {} remembered of a class, batch {}, {} at {}",
+        "epochs", "per_class", "batch_size", "optimizer", "lr",
+    )  # fmt: skip
+    return with_names(study.replay.filter(state="done")).with_columns(setting.alias("setting"))
+
+
+def _since(drift: NDArray[Any]) -> Iterator[tuple[int, float]]:
+    """Average (T, classes) over classes, by the number of tasks since each was learned."""
+    known = ~np.isnan(drift)
+    ago = np.cumsum(known, axis=0) - 1
+    for tasks in range(len(drift)):
+        values = drift[known & (ago == tasks)]
+        if len(values):
+            yield tasks, float(values.mean())

@@ -1,0 +1,123 @@
+"""The page's part about networks trained end to end: its numbers, and that it stands by itself."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from lastlayer.report import write
+from lastlayer.report.sections import make_sections
+from lastlayer.report.tables import NAMES, OF_REPLAY, make_tables
+from lastlayer.report.tables.claims import FAILS, HOLDS
+from lastlayer.report.tables.claims_replay import group_masking
+from lastlayer.results import load
+from lastlayer.results.store import Record, open_store
+
+NETWORK = {
+    "features": "cifar10 images", "scenario": "cifar10", "label": "class", "preset": "paper",
+    "lr": 0.001, "epochs": 5, "per_class": 20, "batch_size": 8, "optimizer": "adam",
+}  # fmt: skip
+GAIN = {0.01: 0.25, 1.0: 0.125}  # of group masking
+DRIFT = np.array([[0, 0, np.nan, np.nan], [10, 30, 0, 0]], dtype=np.float32)
+
+
+@pytest.fixture(name="folder", scope="module")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a study of 16 networks, of which one is still to be made."""
+    folder = tmp_path_factory.mktemp("replay")
+    wanted, records = {}, []
+    for balance in (0.01, 1.0):
+        for head in ("linear", "weight_norm"):
+            for mask in ("none", "group"):
+                for seed in (0, 1):
+                    digest = f"{balance} {head} {mask} {seed}"
+                    own = {"balance": balance, "head": head, "mask": mask}
+                    wanted[digest] = NETWORK | own | {"seed": seed, "order": seed}
+                    final = 0.25 + 0.25 * balance + 0.125 * seed + (mask == "group") * GAIN[balance]
+                    columns = {
+                        "state": "done", "n_classes": 4, "n_tasks": 2, "final": final, "lost": 8,
+                        "images": int(100 + 100 * balance), "lost_share_weights": 0.5,
+                        "lost_share_interference": 0.125, "lost_share_drift": 0.375,
+                    }  # fmt: skip
+                    drift = {f"drift_{name}": DRIFT for name in ("norm", "angle", "along")}
+                    records.append(Record(digest, columns, drift))
+    about = {"names": {"class": list("abcd")}, "origin": {}, "n_train": 80, "in_features": 9}
+    with open_store(folder) as store:
+        data = {"cifar10 images": ("f" * 64, about | {"n_test": 40})}
+        store.describe("# a plan\n", data, version="1")
+        store.plan(wanted)
+        store.save(records[:-1])
+    return folder
+
+
+def test_the_tables_are_means_over_seeds(folder: Path) -> None:
+    tables = make_tables(load(folder))
+    row = tables["replay"].filter(balance=0.01, name="linear+group").row(0, named=True)
+    assert row["mean"] == pytest.approx(100 * (0.25 + 0.0025 + 0.0625 + 0.25))
+    assert row["deviation"] == pytest.approx(6.25)
+    assert (row["runs"], row["images"], row["lost"]) == (2, 101, 20)
+    assert row["lost_share_drift"] == 37.5
+    assert row["setting"].startswith("5 epochs a task, 20 remembered of a class")
+    last = tables["replay"].row(-1, named=True)
+    assert (last["name"], last["runs"], last["deviation"]) == ("weight_norm+group", 1, None)
+    drift = tables["projection_drift"].filter(balance=0.01, name="linear", measure="angle")
+    # One task after its own there are classes 0 and 1 only, turned by 10 and 30 degrees.
+    assert dict(drift.select("tasks_ago", "mean").rows()) == {0: 0, 1: 20}
+    moved = tables["projection_drift"].filter(balance=0.01, name="linear", measure="norm")
+    assert moved["mean"].to_list() == [0, 2000]  # in percent
+
+
+def test_the_page_has_the_part_and_says_what_is_still_to_be_made(folder: Path) -> None:
+    page = write(folder)
+    text = page.read_text(encoding="utf-8")
+    assert "End to end with replay" in text
+    assert "1 of 16 runs are still to be made" in text
+    names = {path.stem for path in (folder / "figures").glob("*.svg")}
+    assert {
+        "replay-balance-cifar10-images-cifar10",
+        "replay-images-cifar10-images-cifar10",
+        "replay-causes-cifar10-images-cifar10",
+        "replay-drift-angle-0-01-cifar10-images-cifar10",
+    } <= names
+    assert {f"{name}.csv" for name in (*NAMES, *OF_REPLAY)} <= {
+        path.name for path in (folder / "tables").iterdir()
+    }
+
+
+def test_settings_that_differ_are_told_apart(folder: Path) -> None:
+    tables = make_tables(load(folder))
+    other = {
+        name: pl.concat(
+            [tables[name], tables[name].with_columns(pl.lit("10 epochs").alias("setting"))]
+        )
+        for name in OF_REPLAY
+    }
+    (section,) = (s for s in make_sections(tables | other) if s.name == "replay")
+    titles = [figure.title for figure in section.panels[0].figures]
+    assert len(set(titles)) == 4
+    assert any("10 epochs" in title for title in titles)
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdict"),
+    [({0.01: 9, 0.1: 1}, HOLDS), ({0.01: 9, 0.1: -1}, FAILS), ({0.01: 1, 0.1: 2}, FAILS)],
+)
+def test_the_papers_last_conclusion(gains: dict[float, float], verdict: str) -> None:
+    cell = {"features": "f", "scenario": "s", "label": "l", "setting": "x", "head": "linear"}
+    rows = [
+        cell | {"balance": balance, "mask": mask, "mean": 50.0 + gain * (mask == "group")}
+        for balance, gain in gains.items()
+        for mask in ("none", "group")
+    ]
+    found = group_masking(pl.DataFrame(rows))
+    assert found is not None
+    assert found[1] == (verdict == HOLDS)
+    assert f"balance 0.01: {gains[0.01]:+.1f}" in found[0]
+    assert group_masking(pl.DataFrame(rows[:2])) is None  # one balance tells nothing
+
+
+def test_a_study_of_heads_has_no_such_part(folder: Path) -> None:
+    tables = make_tables(load(folder))
+    without = {name: table for name, table in tables.items() if name not in OF_REPLAY}
+    assert "replay" not in [section.name for section in make_sections(without)]
