@@ -231,6 +231,24 @@ def test_without_streams_there_is_a_summary_too(tmp_path: Path) -> None:
     assert "mine, class: best on all data at once is" in page.words
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (("",), "The selection is made on test accuracy, as in the paper"),
+        ((" (0.2 held out)",), "The selection is made on training data that were held out"),
+        (("", " (0.2 held out)"), "it is made on held-out training data"),
+    ],
+)
+def test_the_page_says_what_a_selection_is_made_on(
+    tmp_path: Path, ends: tuple[str, ...], said: str
+) -> None:
+    some = {"heads": ("linear", "cosine"), "lrs": (0.1, 0.01), "orders": (0,)}
+    study = write_study(tmp_path, [iid(f"mine{end}", "class", 4, **some) for end in ends])
+    page = Page(write(study))
+    assert said in page.words
+    assert len(page.rows("learning-rates")) == 2 * len(ends)
+
+
 def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
     names = [
         "</script><script>alert(1)</script>",
