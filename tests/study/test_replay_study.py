@@ -107,6 +107,19 @@ def test_what_is_there_is_not_made_again(
     assert make(plan_of("0-1"), tmp_path / "out", root)[1] == []
 
 
+def test_checkpoints_are_ours_and_nothing_else_is_removed(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    make(plan_of("0"), out, root)
+    (out / "checkpoints" / "left").mkdir(parents=True)  # by a process that ended just then
+    make(plan_of("0"), out, root)
+    assert not (out / "checkpoints").exists()
+    (out / "checkpoints").mkdir()
+    small_data().save(tmp_path / "small.safetensors")
+    heads = {"features": str(tmp_path / "small.safetensors"), "scenario": "iid", "heads": ["mean"]}
+    make(Plan.model_validate({"preset": "paper", "experiment": [heads]}), out, root)
+    assert (out / "checkpoints").exists()  # a plan without networks has none
+
+
 def test_heads_and_networks_in_one_plan(root: Path, tmp_path: Path) -> None:
     small_data().save(tmp_path / "small.safetensors")
     experiment = {

@@ -77,7 +77,8 @@ def conduct(
         for result in make_replay(left, ready.images, checkpoints, where, watch.on_progress):
             _keep(store, digests, [result])
             watch.on_kept([result])
-        shutil.rmtree(checkpoints, ignore_errors=True)
+        if ready.replay:  # all are kept, also those whose process ended just then
+            shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _generations(ready: Prepared, states: dict[str, tuple[int, str]]) -> list[list[Run]]:

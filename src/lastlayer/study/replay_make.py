@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -60,25 +60,34 @@ def make_replay(
         groups[together(run)].append(run)
     for group in groups.values():
         images = data[group[0].features]
-        own = folder / _name(group[0], images)
-        by_network = {run.network: run for run in group}
-        stage = Stage(images, group[0].scenario, device)
-        ends: dict[Network, list[TaskEnd]] = defaultdict(list)
-        for end in train_replay(
-            stage.pool,
-            stage.tasks,
-            list(by_network),
-            backbone,
-            group[0].rules,
-            orders=[stage.order(run) for run in group],
-            folder=own,
-            on_epoch=count,
-        ):
-            ends[end.network].append(end)
-            if len(ends[end.network]) == len(stage.tasks):
-                yield result_of(by_network[end.network], ends.pop(end.network), stage)
-                shutil.rmtree(own / str(end.network))
-        shutil.rmtree(own)
+        yield from _train(group, images, folder / _name(group[0], images), device, count)
+
+
+def _train(
+    runs: Sequence[ReplayRun],
+    data: ReplayData,
+    folder: Path,
+    device: torch.device,
+    count: Callable[[int], None],
+) -> Iterator[Result]:
+    """Train networks at once; what they have in common is that of the first."""
+    stage = Stage(data, runs[0].scenario, device)
+    by_network = {run.network: run for run in runs}
+    ends: dict[Network, list[TaskEnd]] = defaultdict(list)
+    for end in train_replay(
+        stage.pool,
+        stage.tasks,
+        list(by_network),
+        backbone,
+        runs[0].rules,
+        orders=[stage.order(run) for run in runs],
+        folder=folder,
+        on_epoch=count,
+    ):
+        ends[end.network].append(end)
+        if len(ends[end.network]) == len(stage.tasks):
+            yield result_of(by_network[end.network], ends.pop(end.network), stage)
+            shutil.rmtree(folder / str(end.network))
 
 
 def together(run: ReplayRun) -> object:
