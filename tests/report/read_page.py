@@ -55,6 +55,11 @@ class Page(HTMLParser):
         if not self._quiet:
             self.words += data
 
+    @property
+    def sections(self) -> list[str]:
+        """Name the parts of the page."""
+        return [str(given["id"]) for tag, given in self.tags if tag == "section"]
+
     def rows(self, name: str) -> list[dict[str, str]]:
         """Give the rows of a table by its headings."""
         head, *rows = self.tables[name]

@@ -43,6 +43,15 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> Cell:
     return Cell(f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−"), value)
 
 
+def short(value: float | None) -> Cell:
+    """Give a cell with a number as it is typed; an empty one where there is none.
+
+    >>> short(0.01).text
+    '0.01'
+    """
+    return Cell("") if value is None else Cell(f"{value:g}", value)
+
+
 def spread(mean: float | None, deviation: float | None, note: str = "") -> Cell:
     """Give a cell with a mean and its deviation, sorted by the mean.
 

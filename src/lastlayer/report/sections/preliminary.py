@@ -5,7 +5,7 @@ import polars as pl
 from lastlayer.report.looks import place_of
 from lastlayer.report.section import Section, Tables
 from lastlayer.report.sections.subsets import beside
-from lastlayer.report.shown import Cell, Table, number, words
+from lastlayer.report.shown import Cell, Table, number, short, words
 from lastlayer.report.tables.selection import HELD_OUT
 from lastlayer.report.tables.selection import preliminary as all_data
 
@@ -20,7 +20,7 @@ def preliminary(tables: Tables) -> Section | None:
         shown.append(_rates(tables["learning_rates"]))
     if tables["backbones"].height:
         shown.append(_backbones(tables["backbones"]))
-    return Section("preliminary", "All data at once", list(_words(tables)), (), shown)
+    return Section("preliminary", "All data at once", _words(tables), (), shown)
 
 
 def _words(tables: Tables) -> list[str]:
@@ -44,27 +44,22 @@ def _words(tables: Tables) -> list[str]:
 
 def _table(table: pl.DataFrame) -> Table:
     heads = sorted(table["head"].unique(), key=place_of)
-    where = ("features", "label", "lr")
-    rated = table.filter(pl.col("lr").is_not_null())
     rows = []
-    for key, part in table.group_by("features", "label", maintain_order=True):
-        rates = rated.filter(features=key[0], label=key[1])["lr"].unique().sort(descending=True)
-        rows += [_row(part, key, lr, heads) for lr in rates.to_list() or [None]]
+    for (features, label), part in table.group_by("features", "label", maintain_order=True):
+        where = [words(str(features)), words(str(label))]
+        rates = part["lr"].drop_nulls().unique().sort(descending=True).to_list()
+        rows += [[*where, short(lr), *_numbers(part, lr, heads)] for lr in rates or [None]]
     caption = (
         "Accuracy on all data at once in %, mean ± deviation over seeds (published in brackets); "
         "heads without gradient have no learning rate. (tables 2, 3)"
     )
-    return Table("preliminary", caption, (*where[:2], "learning rate", *heads), rows)
+    return Table("preliminary", caption, ("features", "label", "learning rate", *heads), rows)
 
 
-def _row(
-    part: pl.DataFrame, key: tuple[object, ...], lr: float | None, heads: list[str]
-) -> list[Cell]:
+def _numbers(part: pl.DataFrame, lr: float | None, heads: list[str]) -> list[Cell]:
     mine = part.filter(pl.col("lr").is_null() | pl.col("lr").is_in([lr] if lr else []))
     by = {row["head"]: row for row in mine.iter_rows(named=True)}
-    rate = Cell("") if lr is None else Cell(f"{lr:g}", lr)
-    cells = (beside(by[head]) if head in by else Cell("") for head in heads)
-    return [words(str(key[0])), words(str(key[1])), rate, *cells]
+    return [beside(by[head]) if head in by else Cell("") for head in heads]
 
 
 def _rates(table: pl.DataFrame) -> Table:
@@ -73,9 +68,8 @@ def _rates(table: pl.DataFrame) -> Table:
     for (head, _), part in table.group_by("head", "held_out", maintain_order=True):
         means = dict(part.select("lr", "mean").rows())
         best, paper = part.filter("best")["lr"][0], part["published_lr"][0]
-        chosen = (Cell("" if rate is None else f"{rate:g}", rate) for rate in (best, paper))
         numbers = (number(means.get(rate)) for rate in rates)
-        rows.append([words(str(head)), *numbers, *chosen, words(part["over"][0])])
+        rows.append([words(str(head)), *numbers, short(best), short(paper), words(part["over"][0])])
     shown = (*(f"at {lr:g}" for lr in rates), "best", "the paper's choice")
     header = ("layer", *shown, "data sets in it")
     caption = "Learning rates: mean accuracy in %, averaged over data sets."

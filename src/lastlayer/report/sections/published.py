@@ -2,7 +2,7 @@
 
 from lastlayer.report.looks import name_of
 from lastlayer.report.section import Row, Section, Tables
-from lastlayer.report.shown import Cell, Table, number, spread, words
+from lastlayer.report.shown import Cell, Table, number, short, spread, words
 
 VERDICTS = ("agrees", "differs", "wide")
 
@@ -28,13 +28,12 @@ def published(tables: Tables) -> Section | None:
 
 
 def _row(row: Row) -> list[Cell]:
-    rate = Cell("") if row["lr"] is None else Cell(f"{row['lr']:g}", row["lr"])
     some = Cell("all", 10**9) if row["subset"] is None else Cell(str(row["subset"]), row["subset"])
     return [
         words(row["features"]),
         words(row["label"]),
         words(name_of(row["head"], row["mask"])),
-        rate,
+        short(row["lr"]),
         some,
         spread(row["mean"], row["deviation"]),
         spread(row["published_mean"], row["published_std"]),

@@ -3,7 +3,7 @@
 from lastlayer.report.drift import title_of
 from lastlayer.report.looks import name_of
 from lastlayer.report.section import Row, Section, Tables
-from lastlayer.report.shown import Cell, Table, number, words
+from lastlayer.report.shown import Cell, Table, number, short, words
 
 STATES = ("done", "planned", "failed", "diverged")
 
@@ -71,7 +71,7 @@ def _troubles(tables: Tables) -> Table:
 
 
 def _trouble(row: Row) -> list[Cell]:
-    rate = Cell("") if row["lr"] is None else Cell(f"{row['lr']:g}", row["lr"])
+    rate = short(row["lr"])
     where = words(title_of(row["features"], row["scenario"]))
     head = words(name_of(row["head"], row["mask"]))
     return [where, words(row["preset"]), head, rate, number(row["runs"], 0), words(row["trouble"])]

@@ -16,7 +16,7 @@ from lastlayer.report.section import (
     file_name,
     rows_of,
 )
-from lastlayer.report.shown import Cell, Table, number, spread, words
+from lastlayer.report.shown import Cell, Table, number, short, spread, words
 
 FIELDS = ("head", "mask", "name", "learned", "mean", "deviation", "low", "high", "runs", "end")
 AXIS = "accuracy on all tasks, %"
@@ -80,10 +80,9 @@ def _table(title: str, part: pl.DataFrame) -> Table:
 
 def _row(row: Row, present: list[str]) -> list[Cell]:
     note = f" ({row['diverged']} diverged)" if row["diverged"] else ""
-    rate = row["lr"]
     return [
         words(str(row["name"])),
-        Cell("") if rate is None else Cell(f"{rate:g}", rate),
+        short(row["lr"]),
         spread(row["mean"], row["deviation"], note),
         *(number(row[name]) for name in present),
         number(row["runs"], digits=0),
