@@ -89,6 +89,19 @@ def test_no_bias(gap: float, verdict: bool) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(("gap", "verdict"), [(0.4, True), (0.6, False)])
+def test_no_bias_on_two_feature_sets(gap: float, verdict: bool) -> None:
+    first = streams(mixed__linear=20.0, mixed__linear_no_bias=20.0)
+    other = streams(mixed__linear=20.0, mixed__linear_no_bias=20.0 + gap)
+    both = pl.concat([other.with_columns(pl.lit("g").alias("features")), first])
+    found = claims_streams.no_bias(both)
+    assert found is not None
+    assert sorted(found[0].partition(": ")[2].split(", ")) == [
+        "mixed on f +0.00", f"mixed on g {gap:+.2f}",
+    ]  # fmt: skip
+    assert found[1] is verdict
+
+
 @pytest.mark.parametrize(
     ("worst", "helped", "verdict"), [(50, 30, True), (20, 30, False), (50, 10, False)]
 )

@@ -59,14 +59,16 @@ def no_bias(table: pl.DataFrame) -> Found:
     pairs = both[0].join(both[1], on=STREAM, suffix="_without").rows(named=True)
     if not pairs:
         return None
-    gaps = {pair["scenario"]: pair["mean_without"] - pair["mean"] for pair in pairs}
-    bounds = [
-        max(0.5, 3 * hypot(p["deviation"] or 0, p["deviation_without"] or 0) / sqrt(p["runs"]))
-        for p in pairs
-    ]
-    holds = all(abs(gap) < bound for gap, bound in zip(gaps.values(), bounds, strict=True))
-    text = ", ".join(f"{name} {gap:+.2f}" for name, gap in gaps.items())
-    return f"without bias minus with: {text}", holds
+    scenarios = [pair["scenario"] for pair in pairs]
+    texts, holds = [], True
+    for pair in pairs:
+        gap = pair["mean_without"] - pair["mean"]
+        around = hypot(pair["deviation"] or 0, pair["deviation_without"] or 0)
+        holds &= abs(gap) < max(0.5, 3 * around / sqrt(pair["runs"]))
+        name = pair["scenario"]
+        where = f" on {pair['features']}" if scenarios.count(name) > 1 else ""
+        texts.append(f"{name}{where} {gap:+.2f}")
+    return f"without bias minus with: {', '.join(texts)}", holds
 
 
 def _masks(table: pl.DataFrame, kind: str) -> dict[str, dict[str, float]]:
