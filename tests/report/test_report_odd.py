@@ -148,8 +148,10 @@ def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path) -> None:
     folder = write_study(tmp_path, [Stream(heads=("mean",))])
     write(folder)
     (folder / "figures" / "old.svg").touch()
+    (folder / "tables" / "replay.csv").touch()
     write(folder)
     assert not (folder / "figures" / "old.svg").exists()
+    assert not (folder / "tables" / "replay.csv").exists()
 
 
 def test_the_report_never_needs_torch() -> None:

@@ -21,8 +21,11 @@ DIGITS = 6
 
 
 def save_tables(tables: Tables, folder: Path) -> None:
-    """Write each table, numbers with six digits."""
+    """Write each table, numbers with six digits; those of an earlier report go."""
     folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.csv"):
+        if path.stem not in tables:
+            path.unlink()
     for name, table in tables.items():
         rounded = table.with_columns(pl.col(pl.Float64).round_sig_figs(DIGITS))
         rounded.write_csv(folder / f"{name}.csv")

@@ -34,9 +34,10 @@ def write(folder: str | os.PathLike[str]) -> Path:
     """
     folder = Path(folder)
     alone = (folder / "tables" / "about.csv").is_file() and not (folder / FILE).is_file()
-    fresh: Tables = {} if alone else make_tables(load(folder))
+    fresh = None if alone else make_tables(load(folder))
     try:
-        save_tables(fresh, folder / "tables")
+        if fresh:
+            save_tables(fresh, folder / "tables")
         tables = read_tables(folder / "tables", NAMES, OF_REPLAY)
         sections = make_sections(tables)
         _write_tables((t for section in sections for t in section.tables), folder / "tables")
