@@ -19,7 +19,17 @@ NETWORK = {
     "lr": 0.001, "epochs": 5, "per_class": 20, "batch_size": 8, "optimizer": "adam",
 }  # fmt: skip
 GAIN = {0.01: 0.25, 1.0: 0.125}  # of group masking
+LOST = (  # by seed: a large share of little, and a small share of much
+    {"lost": 4, "lost_share_weights": 0.5, "lost_share_interference": 0.0, "lost_share_drift": 0.5},
+    {"lost": 12, "lost_share_weights": 0.5, "lost_share_interference": 0.25,
+     "lost_share_drift": 0.25},
+)  # fmt: skip
 DRIFT = np.array([[0, 0, np.nan, np.nan], [10, 30, 0, 0]], dtype=np.float32)
+
+
+ABOUT = {
+    "names": {"class": list("abcd")}, "origin": {}, "n_train": 80, "n_test": 40, "in_features": 9,
+}  # fmt: skip
 
 
 @pytest.fixture(name="folder", scope="module")
@@ -36,16 +46,13 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     wanted[digest] = NETWORK | own | {"seed": seed, "order": seed}
                     final = 0.25 + 0.25 * balance + 0.125 * seed + (mask == "group") * GAIN[balance]
                     columns = {
-                        "state": "done", "n_classes": 4, "n_tasks": 2, "final": final, "lost": 8,
-                        "images": int(100 + 100 * balance), "lost_share_weights": 0.5,
-                        "lost_share_interference": 0.125, "lost_share_drift": 0.375,
+                        "state": "done", "n_classes": 4, "n_tasks": 2, "final": final,
+                        "images": int(100 + 100 * balance), **LOST[seed],
                     }  # fmt: skip
                     drift = {f"drift_{name}": DRIFT for name in ("norm", "angle", "along")}
                     records.append(Record(digest, columns, drift))
-    about = {"names": {"class": list("abcd")}, "origin": {}, "n_train": 80, "in_features": 9}
     with open_store(folder) as store:
-        data = {"cifar10 images": ("f" * 64, about | {"n_test": 40})}
-        store.describe("# a plan\n", data, version="1")
+        store.describe("# a plan\n", {"cifar10 images": ("f" * 64, ABOUT)}, version="1")
         store.plan(wanted)
         store.save(records[:-1])
     return folder
@@ -66,6 +73,31 @@ def test_the_tables_are_means_over_seeds(folder: Path) -> None:
     assert dict(drift.select("tasks_ago", "mean").rows()) == {0: 0, 1: 20}
     moved = tables["projection_drift"].filter(balance=0.01, name="linear", measure="norm")
     assert moved["mean"].to_list() == [0, 2000]  # in percent
+
+
+def test_what_was_lost_to_a_cause_is_found_network_by_network(folder: Path) -> None:
+    tables = make_tables(load(folder))
+    row = tables["replay"].filter(balance=0.01, name="linear").row(0, named=True)
+    expected = {"weights": 10.0, "interference": 3.75, "drift": 6.25}  # % of 40; they sum to lost
+    assert {cause: row[f"lost_to_{cause}"] for cause in expected} == expected
+    (section,) = (s for s in make_sections(tables) if s.name == "replay")
+    (figure,) = section.panels[1].figures
+    bars = [
+        bar for bar in figure.spec["datasets"]["rows"] if bar["where"] == "linear, balance 0.01"
+    ]
+    assert [bar["mean"] for bar in bars] == list(expected.values())
+    assert [bar["share"] for bar in bars] == [50.0, 12.5, 37.5]
+
+
+def test_where_nothing_was_lost_no_cause_has_a_part(tmp_path: Path) -> None:
+    columns = {"state": "done", "n_classes": 4, "n_tasks": 2, "final": 1.0}
+    with open_store(tmp_path) as store:
+        store.describe("", {"cifar10 images": ("f" * 64, ABOUT)}, version="1")
+        own = {"balance": 1.0, "head": "linear", "mask": "none"}
+        store.plan({str(seed): NETWORK | own | {"seed": seed, "order": 0} for seed in (0, 1)})
+        store.save([Record("0", columns | {"lost": 0}), Record("1", columns | LOST[1])])
+    row = make_tables(load(tmp_path))["replay"].row(0, named=True)
+    assert (row["lost"], row["lost_to_weights"], row["lost_share_weights"]) == (15, 7.5, 50)
 
 
 def test_the_page_has_the_part_and_says_what_is_still_to_be_made(folder: Path) -> None:

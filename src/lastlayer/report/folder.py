@@ -15,7 +15,8 @@ NUMBERS = ("lr", "published_lr", "mean", "deviation", "mean_exact", "deviation_e
            "average", "forgetting", "backward_transfer", "forward_transfer", "learned", "norm",
            "bias", "bias_change", "change", "between", "to_data", "risk", "own_angle",
            "wrong_angle", "published_mean", "published_std", "balance", "images", "lost",
-           "lost_share_weights", "lost_share_interference", "lost_share_drift")  # fmt: skip
+           "lost_share_weights", "lost_share_interference", "lost_share_drift", "lost_to_weights",
+           "lost_to_interference", "lost_to_drift")  # fmt: skip
 TRUTHS = ("best", "held_out")
 DIGITS = 6
 

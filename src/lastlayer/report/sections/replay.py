@@ -9,10 +9,10 @@ from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, file_
 from lastlayer.report.shown import Table, number, spread, words
 
 FIELDS = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs", "end")
-PARTS = {  # column → the cause in words
-    "lost_share_weights": "changed vectors",
-    "lost_share_interference": "later classes",
-    "lost_share_drift": "drifted features",
+PARTS = {  # end of the columns lost_to_… and lost_share_… → the cause in words
+    "weights": "changed vectors",
+    "interference": "later classes",
+    "drift": "drifted features",
 }
 COLOURS = ("#1b1b3a", "#9fa3c4", "#e3d9b0")  # of no layer; dark to light
 MOVED = {
@@ -80,13 +80,16 @@ def _causes(table: pl.DataFrame) -> Panel:
 
 def _bars(part: pl.DataFrame) -> Plot:
     where = pl.format("{}, balance {}", "name", "balance").alias("where")
-    long = part.with_columns(where).unpivot(
-        list(PARTS), index=["where", "lost", "runs"], variable_name="cause", value_name="share"
-    )
-    long = long.with_columns(
-        (pl.col("share") * pl.col("lost") / 100).alias("mean"),
-        pl.col("cause").replace_strict(PARTS),
-        pl.col("cause").replace_strict({c: i for i, c in enumerate(PARTS)}).alias("place"),
+    long = pl.concat(
+        part.select(
+            where,
+            "runs",
+            pl.lit(cause).alias("cause"),
+            pl.lit(place).alias("place"),
+            pl.col(f"lost_to_{end}").alias("mean"),
+            pl.col(f"lost_share_{end}").alias("share"),
+        )
+        for place, (end, cause) in enumerate(PARTS.items())
     )
     order, causes = list(part.with_columns(where)["where"]), list(PARTS.values())
     legend = alt.Legend(orient="top", title="lost to", columns=3)
@@ -145,7 +148,7 @@ def _table(title: str, part: pl.DataFrame) -> Table:
     rows = [
         [number(row["balance"]), words(row["name"]), spread(row["mean"], row["deviation"]),
          number(row["runs"], 0), number(row["images"], 0), number(row["lost"]),
-         *(number(row[share], 1) for share in PARTS)]
+         *(number(row[f"lost_share_{end}"], 1) for end in PARTS)]
         for row in part.iter_rows(named=True)
     ]  # fmt: skip
     causes = (f"to {cause}, % of it" for cause in PARTS.values())

@@ -11,7 +11,7 @@ from lastlayer.report.tables.select import HEAD, STREAM, deviation, in_order, pe
 from lastlayer.results import Study
 
 MEASURES = {"angle": 1, "norm": 100, "along": 100}  # as they are stored → degrees and percent
-SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
+CAUSES = ("weights", "interference", "drift")
 PLACE = (*STREAM, "stream", "setting", "balance", *HEAD, "name")
 SCHEMA = {
     **dict.fromkeys(PLACE, pl.String),
@@ -23,16 +23,22 @@ SCHEMA = {
 
 
 def replay(study: Study) -> pl.DataFrame:
-    """Give accuracy, images and what was lost, in percent, for each network and replay balance."""
+    """Give accuracy, images and what was lost, in percent, for each network and replay balance.
+
+    What was lost to a cause is in percent of the test set, its share in percent of all that was
+    lost: each is found network by network, and then averaged.
+    """
     runs = _networks(study)
     sizes = {name: data.n_test for name, data in study.data.items()}
     size = pl.col("features").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    lost = pl.col("lost") * 100 / size
     table = runs.group_by(PLACE).agg(
         *percent("final"),
         pl.col("diverged").count().cast(pl.Int64),
         pl.col("images").cast(pl.Float64).mean(),
-        (pl.col("lost") * 100 / size).mean().alias("lost"),
-        *((pl.col(name) * 100).mean() for name in SHARES),
+        lost.mean(),
+        *((_share(cause) * lost).mean().alias(f"lost_to_{cause}") for cause in CAUSES),
+        *((pl.col(f"lost_share_{cause}") * 100).mean() for cause in CAUSES),
     )
     return in_order(table, "stream", "setting", "balance", *HEAD)
 
@@ -55,6 +61,11 @@ def projection_drift(study: Study) -> pl.DataFrame:
         pl.len().cast(pl.Int64).alias("runs"),
     )
     return in_order(table, "stream", "setting", "balance", "measure", *HEAD, "tasks_ago")
+
+
+def _share(cause: str) -> pl.Expr:
+    """Give the share of a cause; nothing where nothing was lost and there is none."""
+    return pl.when(pl.col("lost") == 0).then(0.0).otherwise(f"lost_share_{cause}")
 
 
 def _networks(study: Study) -> pl.DataFrame:
