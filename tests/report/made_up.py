@@ -35,6 +35,7 @@ class Stream:
     lrs: Sequence[float | None] = (None,)
     subsets: Sequence[int | None] = (None,)
     names: Sequence[str] = ()
+    dataset: str = ""  # where the features come from, if that is known
     state: str = "done"
     diverged: Sequence[int] = ()  # orders in which gradient heads diverge
     extra: dict[str, Any] = field(default_factory=dict)
@@ -46,8 +47,8 @@ def write_study(folder: Path, streams: Sequence[Stream], **about: str) -> Path:
     for stream in streams:
         names = list(stream.names) or [f"class {c}" for c in range(stream.n_classes)]
         known = data.setdefault(stream.features, ("f" * 64, {
-            "names": {}, "origin": {}, "n_train": 1000, "n_test": 20 * stream.n_classes,
-            "in_features": H,
+            "names": {}, "origin": {"dataset": stream.dataset}, "n_train": 1000,
+            "n_test": 20 * stream.n_classes, "in_features": H,
         }))  # fmt: skip
         known[1]["names"][stream.label] = names
     made = [run for stream in streams for run in _runs(stream)]
@@ -125,12 +126,13 @@ def _arrays(rng: np.random.Generator, what: dict[str, Any], stream: Stream) -> d
 
 def iid(features: str, label: str, n_classes: int, **more: Any) -> Stream:
     """All data at once."""
+    more = {"dataset": features.partition("/")[0]} | more
     return Stream(f"iid/{label}", features, label, n_classes, n_tasks=1, **more)
 
 
 CIFAR100 = "cifar100/resnet20-cifar100"
 PAPER = (  # every section of the page has something to show of this one
-    Stream(),
+    Stream(dataset="cifar10"),
     Stream("cifar100_lifelong", CIFAR100, "coarse", 20, 5),
     Stream("cifar100_mix", CIFAR100, "coarse", 20, 100),
     Stream(preset="exact", heads=("linear", "slda")),

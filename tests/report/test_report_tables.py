@@ -93,6 +93,18 @@ def test_an_average_is_over_the_streams_that_have_all_heads(tables: Tables) -> N
     assert row["over"] == "cifar10, resnet20-cifar100"  # cifar100 has three heads only
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_lists_of_heads_one_is_averaged_whatever_came_first(
+    tmp_path: Path, first: int
+) -> None:
+    many = [Stream("incremental:2", f"f{n}", heads=("knn", "mean"), orders=(0,)) for n in range(9)]
+    many += [Stream("incremental:2", f"g{n}", heads=("knn", "slda"), orders=(0,)) for n in range(9)]
+    streams = many[::-1] if first else many
+    table = make_tables(load(write_study(tmp_path, streams)))["by_kind"]
+    assert table["name"].to_list() == ["knn", "slda"]
+    assert table["over"][0].startswith("g0, ")
+
+
 def test_averages_over_two_streams(tmp_path: Path) -> None:
     streams = (Stream(heads=("slda",)), Stream("cub200", "cub200/resnet18", heads=("slda",)))
     table = make_tables(load(write_study(tmp_path, streams)))["by_kind"]
@@ -132,6 +144,26 @@ def test_learning_rates_and_backbones_are_selected(tables: Tables, store: Store)
         "cifar10/resnet20-cifar10",
         "cifar10/resnet20-cifar100",
     ]
+
+
+@pytest.mark.parametrize(
+    ("features", "datasets", "compared"),
+    [
+        (("/a/x.safetensors", "/b/y.safetensors"), ("", ""), False),
+        (("mine/x.safetensors", "mine/y.safetensors"), ("birds", "dogs"), False),
+        (("x.safetensors", "/b/y.safetensors"), ("birds", "birds"), True),
+    ],
+)
+def test_backbones_are_compared_on_the_same_data_only(
+    tmp_path: Path, features: tuple[str, ...], datasets: tuple[str, ...], compared: bool
+) -> None:
+    streams = [
+        iid(name, "class", 4, heads=("mean",), dataset=dataset)
+        for name, dataset in zip(features, datasets, strict=True)
+    ]
+    table = make_tables(load(write_study(tmp_path, streams)))["backbones"]
+    assert sorted(table["features"]) == (sorted(features) if compared else [])
+    assert set(table["data"]) == ({"birds"} if compared else set())
 
 
 def test_norms_are_those_after_the_last_task(tables: Tables, store: Store) -> None:

@@ -78,8 +78,9 @@ def _rates(table: pl.DataFrame) -> Table:
 
 def _backbones(table: pl.DataFrame) -> Table:
     rows = [
-        [words(row["data"]), words(row["label"]), words(row["features"].partition("/")[2]),
-         number(row["mean"]), words("best" if row["best"] else ""), words(row["over"])]
+        [words(row["data"]), words(row["label"]),
+         words(row["features"].removeprefix(f"{row['data']}/")), number(row["mean"]),
+         words("best" if row["best"] else ""), words(row["over"])]
         for row in table.iter_rows(named=True)
     ]  # fmt: skip
     header = ("data", "label", "backbone", "mean accuracy, %", "ours", "heads in it")

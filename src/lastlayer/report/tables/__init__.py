@@ -50,7 +50,7 @@ def make_tables(study: Study) -> dict[str, pl.DataFrame]:
     """
     tables = {name: make(study) for name, make in FROM_STORE.items()}
     tables["learning_rates"] = rates(tables["iid"])
-    tables["backbones"] = backbones(tables["iid"])
+    tables["backbones"] = backbones(tables["iid"], study.data)
     tables["published"] = reproduction(tables["iid"])
     if study.replay.height:
         tables |= {name: make(study) for name, make in OF_REPLAY.items()}

@@ -25,10 +25,14 @@ def accuracy(study: Study) -> pl.DataFrame:
 
 
 def by_kind(study: Study) -> pl.DataFrame:
-    """Average each head over the streams of a kind; those that have all its heads are in it."""
+    """Average each head over the streams of a kind; those that have all its heads are in it.
+
+    Of several lists of heads that are equally long the last by its names is taken.
+    """
     runs = streams(study)
     heads = runs.group_by("kind", *STREAM).agg(pl.col("name").unique().sort().alias("heads"))
-    fullest = heads.group_by("kind").agg(pl.col("heads").sort_by(pl.col("heads").list.len()).last())
+    heads = heads.sort(pl.col("heads").list.len(), pl.col("heads").list.join(" "))
+    fullest = heads.group_by("kind", maintain_order=True).agg(pl.col("heads").last())
     full = heads.join(fullest, on=["kind", "heads"], how="semi")
     runs = runs.join(full, on=["kind", *STREAM], how="semi")
     return in_order(_average(runs, ("kind", *HEAD, "name")), "kind", *HEAD)

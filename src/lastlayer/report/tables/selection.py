@@ -1,10 +1,13 @@
 """Which learning rate and which backbone all data at once would choose (tables 2, 3)."""
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from lastlayer.report.looks import GRADIENT
 from lastlayer.report.published import SELECTED
 from lastlayer.report.tables.select import HEAD, in_order, own_rate
+from lastlayer.results import Data
 
 HELD_OUT = " held out)"  # how the name of features ends whose test set is a part of training
 
@@ -34,13 +37,19 @@ def rates(iid: pl.DataFrame) -> pl.DataFrame:
     return in_order(averages, "held_out", "head", "lr")
 
 
-def backbones(iid: pl.DataFrame) -> pl.DataFrame:
-    """Average each backbone over the heads that all backbones of its data set were tried with."""
+def backbones(iid: pl.DataFrame, data: Mapping[str, Data]) -> pl.DataFrame:
+    """Average each backbone over the heads that all backbones of its data set were tried with.
+
+    Args:
+        iid: accuracies on all data at once.
+        data: where features come from; those of no named data set cannot be compared.
+    """
     table = own_rate(
         preliminary(iid).rename({"mean": "final"}), ("features", "label", "preset")
     ).rename({"final": "mean"})
-    data = pl.col("features").str.split("/").list.first().alias("data")
-    table = table.with_columns(_held_out(), data)
+    sets_of = {name: known.origin.get("dataset") or None for name, known in data.items()}
+    dataset = pl.col("features").replace_strict(sets_of, default=None, return_dtype=pl.String)
+    table = table.with_columns(_held_out(), dataset.alias("data")).drop_nulls("data")
     within = ("held_out", "data", "label")
     sets = pl.col("features").n_unique()
     table = table.filter(sets.over(*within, *HEAD) == sets.over(within), sets.over(within) > 1)
