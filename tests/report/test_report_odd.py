@@ -104,6 +104,8 @@ def test_failed_and_diverged_runs_are_named(tmp_path: Path) -> None:
 def test_a_head_that_always_diverges(tmp_path: Path) -> None:
     page = Page(write(write_study(tmp_path, [Stream(heads=("linear",), diverged=(0, 1, 2))])))
     assert "3 runs diverged" in page.words
+    (row,) = page.rows("accuracy-cifar10-resnet20-cifar100")
+    assert row["final accuracy, %"].strip() == "(3 diverged)"
 
 
 def test_another_version_is_named(tmp_path: Path) -> None:

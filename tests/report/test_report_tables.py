@@ -254,10 +254,15 @@ def test_a_head_without_its_own_rate_is_shown_at_its_best(tmp_path: Path) -> Non
 
 
 def test_diverged_runs_are_in_no_average(tmp_path: Path) -> None:
-    table = make_tables(load(write_study(tmp_path, [Stream(heads=("linear",), diverged=(1,))])))
-    row = table["accuracy"].row(0, named=True)
-    assert (row["runs"], row["diverged"]) == (2, 1)
-    assert table["curves"]["runs"].to_list() == [3, *[2] * 10]
+    lifelong = Stream("cifar100_lifelong", CIFAR100, "coarse", 20, 5, ("linear",), diverged=(1,))
+    extra = {"forward_transfer": 0.5}  # it needs no accuracy after the last task
+    gone = Stream(heads=("linear",), orders=(1,), diverged=(1,), extra=extra)
+    kept = Stream(heads=("linear",), orders=(0, 2), extra={"forward_transfer": 0.25})
+    table = make_tables(load(write_study(tmp_path, [lifelong, gone, kept])))
+    row = table["accuracy"].filter(scenario="cifar10").row(0, named=True)
+    assert (row["runs"], row["diverged"], row["forward_transfer"]) == (2, 1, 25)
+    for name in ("curves", "first_task"):
+        assert set(table[name]["runs"]) == {2}, name
     assert "diverged" in table["troubles"]["trouble"][0]
 
 

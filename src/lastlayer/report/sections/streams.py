@@ -30,9 +30,9 @@ MEASURES = {
 
 def streams(tables: Tables) -> Section | None:
     """Show how accuracy develops, task after task."""
-    table = tables["curves"].drop_nulls("mean")
-    if table.is_empty():
+    if tables["accuracy"].is_empty():
         return None
+    table = tables["curves"].drop_nulls("mean")
     heads = heads_of(table)
     hidden = hidden_of(heads)
     figures = [
@@ -47,7 +47,7 @@ def streams(tables: Tables) -> Section | None:
         "accuracy",
         "Accuracy while learning",
         ["Each head learns the tasks of a stream one after the other and never sees a task again."],
-        [Panel(caption, figures, heads, hidden)],
+        [Panel(caption, figures, heads, hidden)] if figures else [],
         [_table(title, part) for title, part in by_stream(tables["accuracy"])],
     )
 

@@ -12,13 +12,14 @@ WHAT = (*STREAM, "kind", "preset", *HEAD, "name", "lr", "n_classes", "n_tasks")
 
 def accuracy(study: Study) -> pl.DataFrame:
     """Give mean and deviation over orders of the final accuracy, and the continual measures."""
+    whole = pl.col("diverged").is_null()  # what a run did until it diverged says nothing
     table = (
         streams(study)
         .group_by(WHAT)
         .agg(
             *percent("final"),
             pl.col("diverged").count().cast(pl.Int64),
-            *((pl.col(name) * 100).mean() for name in MEASURES),
+            *(pl.col(name).filter(whole).mean() * 100 for name in MEASURES),
         )
     )
     return in_order(table, "kind", *STREAM, *HEAD)

@@ -27,7 +27,7 @@ SCHEMA = dict.fromkeys(WHAT, pl.String) | {
 
 def curves(study: Study) -> pl.DataFrame:
     """Give the accuracy on the whole test set before training and after each epoch."""
-    runs = streams(study)
+    runs = streams(study).filter(pl.col("diverged").is_null())
     right, sizes = (study.arrays(name, runs) for name in ("right_by_class", "n_per_class"))
     found = {d: share(_whole(right[d]), sizes[d].sum()) for d in right}
     return _table(runs, found, skip=0)
@@ -35,7 +35,7 @@ def curves(study: Study) -> pl.DataFrame:
 
 def first_task(study: Study) -> pl.DataFrame:
     """Give the accuracy on the first task since it was learned, in lifelong streams (appendix)."""
-    runs = streams(study).filter(kind="lifelong")
+    runs = streams(study).filter(pl.col("diverged").is_null(), kind="lifelong")
     arrays = (study.arrays(name, runs) for name in ("right_by_task", "n_per_task", "task_order"))
     right, sizes, orders = arrays
     found = {
