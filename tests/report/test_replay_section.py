@@ -115,6 +115,7 @@ def test_the_page_has_the_part_and_says_what_is_still_to_be_made(folder: Path) -
     assert {f"{name}.csv" for name in (*NAMES, *OF_REPLAY)} <= {
         path.name for path in (folder / "tables").iterdir()
     }
+    assert all(path.read_text().isascii() for path in (folder / "tables").glob("*.tex"))
 
 
 def test_settings_that_differ_are_told_apart(folder: Path) -> None:

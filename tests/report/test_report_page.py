@@ -145,6 +145,13 @@ def test_published_numbers_are_listed_with_ours(page: Page, folder: Path) -> Non
     assert row["verdict"] == "differs"
 
 
+def test_it_says_why_a_number_cannot_be_judged(page: Page) -> None:
+    wide = sum(row["verdict"] == "wide" for row in page.rows("published"))
+    assert wide > 0
+    assert f"{wide} more are wide, they cannot be judged: their deviation is 5 or" in page.words
+    assert "two backbones" not in page.words
+
+
 def test_claims_are_told_with_numbers(page: Page) -> None:
     rows = page.rows("claims")
     assert [row["no."] for row in rows] == [str(n) for n in range(1, 11)]
@@ -197,7 +204,9 @@ def test_figures_and_tables_lie_beside_it(page: Page, folder: Path) -> None:
         text = (folder / "tables" / f"{name}.md").read_text()
         assert text.count("\n| ") == 1 + len(rows)
         assert all(heading in text for heading in head)
-        assert r"\begin{tabular}" in (folder / "tables" / f"{name}.tex").read_text()
+        latex = (folder / "tables" / f"{name}.tex").read_text(encoding="utf-8")
+        assert r"\begin{tabular}" in latex
+        assert latex.isascii(), name  # so it needs no package
 
 
 def test_the_tables_alone_give_the_same_page(tmp_path: Path) -> None:

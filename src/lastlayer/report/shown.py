@@ -74,7 +74,10 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """Write a table in LaTeX, for any document class; it needs no package."""
+    """Write a table in LaTeX, for any document class.
+
+    It needs no package, unless names of classes or files do: they are written as they are.
+    """
     columns = "".join("r" if _numeric(table, c) else "l" for c in range(len(table.header)))
     rows = [[cell.text for cell in row] for row in table.rows]
     lines = [" & ".join(map(_escape, row)) + r" \\" for row in [table.header, *rows]]
@@ -121,6 +124,10 @@ _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "≥": r"$\geq$",
     "∠": r"$\angle$",
     "×": r"$\times$",
+    "°": r"$^\circ$",
+    "✓": r"$\surd$",
+    "✗": r"$\times$",
+    "–": "--",
 }
 
 

@@ -16,8 +16,7 @@ def published(tables: Tables) -> Section | None:
     text = (
         f"{count['agrees']} of {count['agrees'] + count['differs']} published numbers agree with "
         "ours: they differ by less than max(0.5, 3·√((s² + s²)/8)) points. "
-        f"{count['wide']} more are wide, they cannot be judged: their deviation is 5 or more, and "
-        "most of them mix two backbones."
+        f"{count['wide']} more are wide, they cannot be judged: their deviation is 5 or more."
     )
     rows = [_row(row) for row in table.iter_rows(named=True)]
     header = ("features", "label", "head", "learning rate", "samples", "ours, %", "published, %",
