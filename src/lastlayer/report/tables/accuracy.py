@@ -19,7 +19,7 @@ def accuracy(study: Study) -> pl.DataFrame:
         .agg(
             *percent("final"),
             pl.col("diverged").count().cast(pl.Int64),
-            *(pl.col(name).filter(whole).mean() * 100 for name in MEASURES),
+            *((pl.col(name) * 100).filter(whole).mean() for name in MEASURES),
         )
     )
     return in_order(table, "kind", *STREAM, *HEAD)
@@ -54,7 +54,7 @@ def _average(runs: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
     """Give the mean over cells of their means; the deviation is that of the mean over orders."""
     cell = pl.concat_str(*STREAM, "head", separator=" ")
     cells = runs.with_columns(cell.alias("cell"), (pl.col("final") * 100).alias("percent"))
-    means = cells.group_by(*by, "cell").agg(pl.col("percent").mean().alias("mean"))
+    means = cells.group_by(*by, "cell", maintain_order=True).agg(pl.col("percent").mean().alias("mean"))
     about = cells.group_by(by).agg(
         pl.col("percent").count().cast(pl.Int64).alias("runs"),
         pl.col("cell").n_unique().alias("cells"),
@@ -62,7 +62,7 @@ def _average(runs: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
         pl.col("stream").unique().sort().str.join("; ").alias("over"),
     )
     table = means.group_by(by).agg(pl.col("mean").mean()).join(about, on=by)
-    orders = cells.drop_nulls("percent").group_by(*by, "order").agg(
+    orders = cells.drop_nulls("percent").group_by(*by, "order", maintain_order=True).agg(
         pl.col("percent").mean(), pl.col("cell").n_unique().alias("cells")
     )  # fmt: skip
     whole = orders.join(about, on=[*by, "cells"], how="semi")  # an order that every cell has

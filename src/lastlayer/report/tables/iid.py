@@ -16,7 +16,8 @@ def iid(study: Study) -> pl.DataFrame:
     first = runs.group_by(SET).agg(pl.col("preset").max())
     runs = runs.join(first, on=[*SET, "preset"], how="semi")
     cell = [*SET, "preset", *HEAD, "name", "lr", "subset"]
-    runs = runs.unique([*cell, "seed"], keep="first")  # "iid" and "iid/class" may be the same
+    # "iid" and "iid/class" may be the same; a mean is the same to the last digit in one order only
+    runs = runs.unique([*cell, "seed"], keep="first", maintain_order=True)
     table = runs.group_by(cell).agg(*percent("final"), pl.col("diverged").count().cast(pl.Int64))
     paper = table.filter(pl.col("mean").is_not_null(), preset="paper")
     known = beside(paper.with_columns(pl.col("deviation").fill_null(0).alias("std"))).drop("std")
