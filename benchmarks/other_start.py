@@ -12,7 +12,7 @@ import polars as pl
 
 from lastlayer import load_features
 from lastlayer.heads import initial
-from lastlayer.report.published import KEY, beside, published, tally
+from lastlayer.report.published import KEY, beside, published
 from lastlayer.study import Result, Run, ScenarioSpec, execute
 from lastlayer.training import fleet
 
@@ -52,7 +52,9 @@ def main() -> None:
         other = beside(finals(runs))
     numbers = ("mean", "std", "verdict")
     table = ours.join(other.select(*KEY, *numbers), on=KEY, suffix="_other", nulls_equal=True)
-    print("preset paper, and the other start:", tally(ours), tally(other))
+    for start, found in (("preset paper", ours), ("the other start", other)):
+        counts = [found.filter(verdict=verdict).height for verdict in ("agrees", "differs")]
+        print(f"{start}: {counts[0]} of {sum(counts)} agree")
     differing = table.filter(verdict="differs").sort(KEY)
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=220, float_precision=2):
         print(differing.drop("lr", "features"))

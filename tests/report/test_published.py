@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.report import agree, beside, published, tally
+from lastlayer.report import agree, beside, published
 from lastlayer.report.published import KEY
 
 points = st.floats(0, 100)
@@ -87,10 +87,3 @@ def test_no_torch_is_needed() -> None:
 
 def ours(*row: object) -> pl.DataFrame:
     return pl.DataFrame([dict(zip((*KEY, "mean", "std"), row, strict=True))])
-
-
-def test_the_tally_counts_published_numbers_once() -> None:
-    names = ("cifar100/resnet20-cifar100", "coarse", "weight_norm", "single")
-    rows = [(*names, 0.1, None, 50.0, 1.0), (*names, 0.01, None, 31.0, 4.0)]
-    rows += [("cifar10/resnet20-cifar100", "class", "median", "none", None, None, 63.1, 0.0)]
-    assert tally(beside(pl.concat([ours(*row) for row in rows], how="vertical_relaxed"))) == (1, 1)

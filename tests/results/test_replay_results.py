@@ -8,7 +8,7 @@ import pytest
 from test_store import DONE, RUN
 
 from lastlayer.results import load
-from lastlayer.results.replay_tables import masking_gain, replay_accuracy
+from lastlayer.results.replay_tables import replay_accuracy
 from lastlayer.results.schema import MIGRATIONS, check, prepare
 from lastlayer.results.store import FILE, Record, open_store
 
@@ -90,17 +90,3 @@ def test_accuracy_against_balance(tmp_path: Path) -> None:
     assert table["deviation"].to_list() == [pytest.approx(0.125), None, None]  # one has none
     assert table["runs"].to_list() == [3, 1, 1]
     assert table["lost_share_interference"].to_list() == pytest.approx([0.5] * 3)
-
-
-def test_what_masking_adds_is_of_pairs_of_one_seed(tmp_path: Path) -> None:
-    keep(
-        tmp_path,
-        {"final": 0.5},
-        {"final": 0.25, "seed": 1},
-        {"final": 0.0, "seed": 2},
-        {"final": 0.75, "mask": "group"},
-        {"final": 0.25, "seed": 1, "mask": "group"},
-    )
-    (row,) = masking_gain(load(tmp_path).replay).iter_rows(named=True)
-    assert (row["head"], row["balance"], row["runs"]) == ("linear", 0.1, 2)
-    assert (row["mean"], row["deviation"]) == (0.125, 0.125)

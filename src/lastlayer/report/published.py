@@ -112,17 +112,3 @@ def beside(ours: pl.DataFrame) -> pl.DataFrame:
         found.append({"published_mean": mean, "published_std": std, "verdict": verdict})
     types = {"published_mean": pl.Float64, "published_std": pl.Float64, "verdict": pl.String}
     return pl.concat([ours, pl.DataFrame(found, schema=types)], how="horizontal")
-
-
-def tally(table: pl.DataFrame) -> tuple[int, int]:
-    """Count the published numbers that agree with one of ours, and all that can be judged.
-
-    Args:
-        table: what ``beside`` gives.
-    """
-    judged = table.filter(pl.col("verdict").is_in(["agrees", "differs"]))
-    rate = pl.when(pl.col("mask") == "none").then("lr")  # a masked head has one number for all
-    agrees = judged.group_by("features", "label", "head", "mask", rate, "subset").agg(
-        (pl.col("verdict") == "agrees").any()
-    )
-    return int(agrees["verdict"].sum()), agrees.height

@@ -20,37 +20,15 @@ def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
         shares by cause, and how many networks there are and diverged; by balance, then in the order
         of the networks.
     """
+    final = pl.col("final")
     return (
         networks.group_by(CELL, maintain_order=True)
         .agg(
-            *_spread(pl.col("final")),
+            final.mean().alias("mean"),
+            pl.when(final.count() > 1).then(final.std(ddof=0)).alias("deviation"),
             pl.col("images", "lost", *SHARES).mean(),
             pl.len().alias("runs"),
             pl.col("diverged").count().alias("diverged"),
         )
         .sort("features", "scenario", "balance", maintain_order=True)
     )
-
-
-def masking_gain(networks: pl.DataFrame) -> pl.DataFrame:
-    """Give what group masking adds to the final accuracy, network by network of one seed.
-
-    Returns:
-        Columns features, scenario, balance, head, mean, deviation, runs: of the difference.
-    """
-    cell = [name for name in CELL if name != "mask"]
-    known = networks.drop_nulls("final").select(*cell, "mask", "seed", "final")
-    plain, group = (known.filter(mask=mask).drop("mask") for mask in ("none", "group"))
-    pairs = group.join(plain, on=[*cell, "seed"], suffix="_plain", maintain_order="left")
-    return (
-        pairs.group_by(cell, maintain_order=True)
-        .agg(*_spread(pl.col("final") - pl.col("final_plain")), pl.len().alias("runs"))
-        .select("features", "scenario", "balance", "head", "mean", "deviation", "runs")
-        .sort("features", "scenario", "balance", maintain_order=True)
-    )
-
-
-def _spread(of: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Give the mean, and the deviation where there are two or more."""
-    deviation = pl.when(of.count() > 1).then(of.std(ddof=0))
-    return of.mean().alias("mean"), deviation.alias("deviation")
