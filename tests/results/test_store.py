@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lastlayer.errors import BusyError, FileFormatError, MissingFileError, WriteError
+from lastlayer.errors import (
+    BusyError,
+    FileFormatError,
+    MissingFileError,
+    UnknownNameError,
+    WriteError,
+)
 from lastlayer.results import load
 from lastlayer.results.arrays import pack, unpack
 from lastlayer.results.schema import MIGRATIONS, check, prepare
@@ -50,6 +56,8 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     (row,) = study.done.iter_rows(named=True)
     assert row | RUN | DONE == row
     assert study.array_names() == ["right_by_class"]
+    with pytest.raises(UnknownNameError, match="did you mean 'right_by_class'"):
+        study.arrays("rigth_by_class")
     (array,) = study.arrays("right_by_class").values()
     np.testing.assert_array_equal(array, curve)
     assert study.arrays("right_by_class", study.runs.filter(state="planned")) == {}
@@ -160,6 +168,20 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(WriteError, match="file"), open_store(tmp_path / "file" / "out"):
         pass
+
+
+def test_a_damaged_file_is_said_to_be_so(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.plan({f"{n:064}": RUN for n in range(500)})
+        arrays = {"norm": np.random.default_rng(0).random(3000)}
+        store.save([Record(f"{n:064}", DONE, arrays) for n in range(20)])
+    content = bytearray((tmp_path / FILE).read_bytes())
+    content[8192:-4096] = bytes(len(content) - 12288)
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(FileFormatError, match="is damaged"):
+        load(tmp_path)
+    with pytest.raises(FileFormatError, match="is damaged"), open_store(tmp_path) as store:
+        store.plan({"one": RUN})
 
 
 def test_no_results_and_an_empty_file_are_told_apart(tmp_path: Path) -> None:

@@ -78,6 +78,20 @@ def test_a_finished_study_does_nothing_and_a_larger_plan_only_what_is_new(
     )
 
 
+def test_changed_data_are_another_study(file: str, tmp_path: Path) -> None:
+    plan = plan_of({"features": file, **INCREMENTAL})
+    before, _ = make(plan, tmp_path / "out")
+    small_data(n=600).save(file)
+    after, made = make(plan, tmp_path / "out")
+    assert len(made) == after.done.height == 8
+    assert not set(before.done["digest"]) & set(after.done["digest"])
+    assert set(after.arrays("right_by_class")) == set(after.done["digest"])
+    small_data().save(file)
+    again, made = make(plan, tmp_path / "out")
+    assert made == []
+    assert again.done.equals(before.done)
+
+
 def test_data_count_by_content_not_by_name(file: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy.safetensors"
     copy.write_bytes(Path(file).read_bytes())
@@ -148,6 +162,7 @@ def test_features_in_the_folder_are_found_by_their_full_name(tmp_path: Path) -> 
         ({"scenario": "incremental:99"}, r"experiment\[1\]: .*99"),
         ({"scenario": "lifelong:place"}, r"experiment\[1\]: .*place"),
         ({"scenario": "cub200"}, r"experiment\[1\]: scenario 'cub200' has 200 classes"),
+        ({"subset": [10]}, r"experiment\[1\]: expected a subset"),
         ({"features": "gone.safetensors"}, r"experiment\[1\]: .*gone.safetensors"),
     ],
 )

@@ -21,7 +21,7 @@ lr = [0.1, 0.01]
 [[experiment]]
 features = "cifar10"
 scenario = "iid"
-heads = ["mean"]
+heads = "mean"
 seeds = [3]
 preset = "exact"
 subset = [100, "all"]
@@ -76,14 +76,24 @@ def test_seeds_are_read_as_they_are_written(
         ('"iid"', '"idd"', r"experiment\[1\]\.scenario\[0\]: unknown scenario 'idd'"),
         ("tasks = 5", "task = 5", r"scenario\[0\]: unknown key of a scenario 'task'.*'tasks'"),
         (", tasks = 5", "", r"scenario\[0\]: scenario 'incremental' needs 'tasks'"),
+        ("tasks = 5", 'tasks = "5"', r"scenario\[0\]: expected a number of tasks.*'5'"),
+        ("tasks = 5", "tasks = [5]", r"scenario\[0\]: expected the classes of two tasks"),
+        ('"incremental"', '["iid"]', r"scenario\[0\]: expected text as 'kind', got \['iid'\]"),
+        ('"0-1"', '"0-7-9"', 'seeds: expected seeds as "0-7"'),
+        ("[3]", "[4294967296]", r"experiment\[1\]\.seeds: expected at least one seed, from 0 to"),
         ("lr = [0.1", "lr = [-0.1", r"experiment\[0\]\.lr\[0\]: .*greater than 0, got -0.1"),
         ('"paper"', '"papper"', "preset: .*'exact' or 'paper', got 'papper'"),
-        ('preset = "paper"', "", "preset: Field required"),
+        ('preset = "paper"', "", 'preset: missing: write preset = "paper", or "exact"'),
+        ('scenario = "iid"', "", r"experiment\[1\]\.scenario: missing: write scenario ="),
         ('"0-1"', '"a-b"', 'seeds: expected seeds as "0-7"'),
         ("[3]", "[]", r"experiment\[1\]\.seeds: expected at least one seed"),
         ("held_out = 0.25", "held_out = 1.5", r"experiment\[1\]\.held_out: .*less than 1, got 1.5"),
-        ('[100, "all"]', "[0]", r"experiment\[1\]\.subset\[0\]"),
-        ('["mean"]', "[]", r"experiment\[1\]\.heads: .*at least 1"),
+        (
+            '[100, "all"]',
+            "[0]",
+            r"subset\[0\]: expected a number of samples from 1, or \"all\", got 0",
+        ),
+        ('heads = "mean"', "heads = []", r"experiment\[1\]\.heads: expected at least one"),
         ("[[experiment]]", "[experiment", "is no TOML"),
     ],
 )
@@ -91,6 +101,12 @@ def test_a_slip_is_named_by_its_place(tmp_path: Path, right: str, wrong: str, me
     assert right in GOOD
     with pytest.raises(PlanError, match=message):
         read_plan(write(tmp_path, GOOD.replace(right, wrong)))
+
+
+def test_single_brackets_are_understood(tmp_path: Path) -> None:
+    text = 'preset = "paper"\n[experiment]\nfeatures = "cifar10"\nscenario = "iid"\n'
+    with pytest.raises(PlanError, match=r"write \[\[experiment\]\], in double brackets"):
+        read_plan(write(tmp_path, text))
 
 
 def test_a_plan_that_is_not_there_is_said_so() -> None:

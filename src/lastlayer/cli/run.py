@@ -16,7 +16,7 @@ from lastlayer.atomic import in_place_of
 from lastlayer.cli.app import app
 from lastlayer.cli.out import make_room
 from lastlayer.cli.study import Device
-from lastlayer.cli.text import columns, count, spread
+from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.cli.view import View, duration
 from lastlayer.errors import OptionError
 
@@ -40,7 +40,7 @@ def run(
     ] = Path("features"),
     root: Annotated[
         Path | None,
-        typer.Option(help="Folder of a data set's official files, where a plan has [[replay]]."),
+        typer.Option(help="Folder of a data set's official files, for networks end to end."),
     ] = None,
     device: Device = "auto",
     dry_run: Annotated[
@@ -67,9 +67,9 @@ def run(
     content, text = read_plan(plan)
     ready = prepare(content, features, root)
     if not as_json:
-        _say_what_is_missing(ready, features)
+        _say_what_is_missing(ready)
     if dry_run:
-        _forecast(ready, folder, device)
+        _forecast(ready, folder, device, as_json)
         return
     with View(quiet=quiet or as_json) as view:
         _end_on_signals(view, folder)
@@ -100,31 +100,25 @@ def export(
     print(f"{count(done.height, 'run')} in {file}")
 
 
-def _say_what_is_missing(ready: "Prepared", features: Path) -> None:
-    from lastlayer.study.sources import how_to_make  # noqa: PLC0415
-
-    if ready.missing:
-        print(f"left out, not in {features}:")
-        print(columns(((name, how_to_make(name, features)) for name in ready.missing), indent="  "))
+def _say_what_is_missing(ready: "Prepared") -> None:
+    for reason in ready.missing.values():
+        print(f"left out: {reason}")
 
 
-def _forecast(ready: "Prepared", folder: Path, device: str) -> None:
+def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> None:
     """Say what would run, and about how long."""
     from lastlayer.study.forecast import forecast  # noqa: PLC0415
 
     rows = forecast(ready, folder, device)
-    print(
-        columns(
-            [
-                ("features", "scenario", "setting", "runs", "to make", "about"),
-                *(
-                    (*what, str(runs), str(left), duration(seconds) if left else "")
-                    for what, runs, left, seconds in rows
-                ),
-            ]
-        )
-    )
-    runs, left, seconds = map(sum, list(zip(*rows, strict=True))[1:])
+    runs, left = sum(row[1] for row in rows), sum(row[2] for row in rows)
+    seconds = sum(row[3] for row in rows)
+    if as_json:
+        summary = {"folder": str(folder), "runs": runs, "to_make": left, "seconds": round(seconds)}
+        print(json.dumps(summary | {"missing": ready.missing}, ensure_ascii=False, indent=2))
+        return
+    title = ("features", "scenario", "setting", "runs", "to make", "about")
+    table = ((*what, str(n), str(m), duration(time) if m else "") for what, n, m, time in rows)
+    print(columns([title, *table]))
     time = f", in about {duration(seconds)}" if left else ""
     print(f"{count(runs, 'run')}, {left} to make{time}; results in {folder}")
 
@@ -134,11 +128,9 @@ def _end_on_signals(view: View, folder: Path) -> None:
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         view.close()
-        print(
-            f"stopped: {view.kept} of {count(view.planned, 'run')} are kept in {folder}; "
-            "the same command goes on from there",
-            flush=True,
-        )
+        kept = f"{view.kept} of {count(view.planned, 'run')} are kept in {folder}"
+        said = f"stopped: {kept}; the same command goes on from there"
+        print(said if view.planned else "stopped before it began", file=sys.stderr, flush=True)
         os._exit(128 + number)  # heads are still in training, in threads that nobody waits for
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -187,7 +179,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
 def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
     yield "features", "scenario", "preset", "samples", "best head", "final accuracy in %"
     for row in best.iter_rows(named=True):
-        accuracy = spread(100 * row["mean"], 100 * row["deviation"])
+        accuracy = spread(*(percent(row[name]) for name in ("mean", "deviation")))
         what = (row[name] for name in ("features", "scenario", "preset"))
         yield *what, str(row["subset"] or "all"), row["head"], accuracy
 
@@ -195,7 +187,7 @@ def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
 def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
     yield "features", "scenario", "balance", "layer", "images", "final accuracy in %"
     for row in networks.iter_rows(named=True):
-        mean, deviation = (100 * (row[name] or 0) for name in ("mean", "deviation"))
-        accuracy = "diverged" if row["mean"] is None else spread(mean, deviation)
+        mean, deviation = (percent(row[name]) for name in ("mean", "deviation"))
+        accuracy = "diverged" if mean is None else spread(mean, deviation)
         what = row["features"], row["scenario"], f"{row['balance']:g}", row["head"]
         yield *what, f"{row['images']:,.0f}", accuracy

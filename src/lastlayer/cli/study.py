@@ -8,7 +8,7 @@ import typer
 
 from lastlayer.cli.app import app
 from lastlayer.cli.out import make_room
-from lastlayer.cli.text import columns, count, spread
+from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -103,9 +103,6 @@ def _check_label(scenario: str, label: str | None) -> None:
 def _ranked(ranking: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
     yield "", "head", "accuracy", ""
     for place, row in enumerate(ranking.iter_rows(named=True), start=1):
-        percent = (100 * row[name] if row[name] is not None else None for name in _NUMBERS)
+        numbers = (percent(row[name]) for name in ("accuracy", "deviation"))
         lost = f"diverged in {count(row['diverged'], 'order')}" if row["diverged"] else ""
-        yield f"{place}.", row["head"], spread(*percent), lost
-
-
-_NUMBERS = ("accuracy", "deviation")
+        yield f"{place}.", row["head"], spread(*numbers), lost

@@ -20,12 +20,19 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
 
 
 def spread(mean: float | None, deviation: float | None) -> str:
-    """Write a percentage with its deviation, or nothing where there is none.
+    """Write a percentage with its deviation; one run has none, and what is not there is empty.
 
-    >>> spread(66.9, 0.021)
-    '66.90 ± 0.02'
+    >>> spread(66.9, 0.021), spread(66.9, None)
+    ('66.90 ± 0.02', '66.90')
     """
-    return "" if mean is None or deviation is None else f"{mean:5.2f} ± {deviation:.2f}"
+    if mean is None:
+        return ""
+    return f"{mean:5.2f}" if deviation is None else f"{mean:5.2f} ± {deviation:.2f}"
+
+
+def percent(share: float | None) -> float | None:
+    """Turn a share from 0 to 1 into a percentage, where there is one."""
+    return None if share is None else 100 * share
 
 
 def count(n: int, noun: str) -> str:

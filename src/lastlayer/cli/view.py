@@ -2,6 +2,7 @@
 
 import time
 from collections import defaultdict
+from math import isfinite
 from statistics import fmean
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -75,8 +76,9 @@ class View:
         for outcome in outcomes:
             if isinstance(outcome, Result):
                 self.kept += 1
-                run = outcome.run
-                self._finals[run.place][run.head_name].append(outcome.final)
+                if isfinite(outcome.final):  # a head that diverged is no candidate
+                    run = outcome.run
+                    self._finals[run.place][run.candidate].append(outcome.final)
             else:
                 self.failed += 1
 
@@ -86,7 +88,7 @@ class View:
 
     def _draw(self) -> Group:
         self._progress.update(self._bar, description=f"{self.kept} of {self.planned} runs")
-        best = Table("scenario", "best head so far", "accuracy", box=None)
+        best = Table("made now", "best head so far", "accuracy", box=None)
         for scenario, heads in list(self._finals.items())[-12:]:
             head, finals = max(list(heads.items()), key=lambda item: fmean(item[1]))
             best.add_row(scenario, head, f"{100 * fmean(finals):.1f} %")
@@ -96,9 +98,11 @@ class View:
 def duration(seconds: float) -> str:
     """Write a time as one would say it.
 
-    >>> duration(7), duration(200), duration(8000)
-    ('10 s', '3 min', '2.2 h')
+    >>> duration(7), duration(33), duration(200), duration(8000)
+    ('10 s or less', '30 s', '3 min', '2.2 h')
     """
+    if seconds < 15:
+        return "10 s or less"
     if seconds < 90:
-        return f"{max(10 * round(seconds / 10), 10)} s"
+        return f"{10 * round(seconds / 10)} s"
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

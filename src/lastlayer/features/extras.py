@@ -14,5 +14,5 @@ def images_extra(purpose: str) -> Iterator[None]:
     except ImportError as error:
         raise MissingPackageError(
             f"{purpose} needs a package that is not installed ({error}): "
-            "pip install 'lastlayer[images]' brings it"
+            "the extra 'images' brings it, in a clone by: pip install '.[images]'"
         ) from error

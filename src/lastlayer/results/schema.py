@@ -63,6 +63,8 @@ MIGRATIONS: Sequence[str] = (
     ALTER TABLE run ADD COLUMN lost_share_interference REAL;
     ALTER TABLE run ADD COLUMN lost_share_drift REAL;
     """,
+    # What of the data and the method a run was made with; NULL: as what the table "data" says.
+    "ALTER TABLE run ADD COLUMN fingerprint TEXT;",
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from lastlayer.errors import BusyError, WriteError
+from lastlayer.errors import BusyError, FileFormatError, WriteError
 from lastlayer.results.arrays import pack
 from lastlayer.results.schema import prepare
 
@@ -54,7 +54,8 @@ class Store:
     def plan(self, wanted: Mapping[str, Columns]) -> dict[str, tuple[int, str]]:
         """Plan runs by digest; what was planned before and is not any more is dropped.
 
-        Finished runs stay, whatever the plan. Those that failed are planned again.
+        Finished runs stay, whatever the plan. Those that failed are planned again. A run names the
+        data and the method that it is made with by the column "fingerprint".
 
         Returns:
             Of each run the generation, the number of the plan that it first appeared in, and its
@@ -71,6 +72,8 @@ class Store:
             new = {digest: columns for digest, columns in wanted.items() if digest not in known}
             for digest, columns in new.items():
                 _insert(cursor, {"digest": digest, "generation": last + 1, **columns})
+            marks = ((columns.get("fingerprint"), digest) for digest, columns in wanted.items())
+            cursor.executemany("UPDATE run SET fingerprint = ? WHERE digest = ?", marks)
             rows = cursor.execute("SELECT digest, generation, state FROM run")
             return {d: (generation, state) for d, generation, state in rows if d in wanted}
 
@@ -96,6 +99,12 @@ class Store:
         except sqlite3.OperationalError as error:
             self._give_up()
             raise cannot_write(self.path, error) from error
+        except sqlite3.IntegrityError:
+            self._give_up()
+            raise
+        except sqlite3.DatabaseError as error:
+            self._give_up()
+            raise damaged(self.path, error) from error
         except BaseException:
             self._give_up()
             raise
@@ -162,6 +171,8 @@ def _connect(path: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.OperationalError as error:
         raise cannot_write(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, error) from error
     finally:
         connection.close()
 
@@ -171,6 +182,14 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
     return WriteError(
         f"cannot write {path}: {error}. What was saved before is kept; make room or choose another "
         "folder with --out, and give the same command again: it goes on from there"
+    )
+
+
+def damaged(path: Path, error: Exception) -> FileFormatError:
+    """Say that a results file cannot be read any more."""
+    return FileFormatError(
+        f"{path} is damaged: {error}. Move it away, or give another folder with --out: the same "
+        "command then begins anew"
     )
 
 

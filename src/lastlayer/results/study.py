@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,14 +14,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.names import look_up
 from lastlayer.results.arrays import unpack
 from lastlayer.results.schema import check
-from lastlayer.results.store import FILE
+from lastlayer.results.store import FILE, damaged
 
 TEXT = ("digest", "state", "features", "scenario", "label", "head", "mask", "preset",
-        "message")  # fmt: skip
+        "message", "fingerprint")  # fmt: skip
 REAL = ("lr", "final", "average", "forgetting", "backward_transfer", "forward_transfer")
-HIDDEN = ("id", "generation")
+ARRAYS = ("right_by_class", "right_by_task", "n_per_class", "n_per_task", "task_order", "norm",
+          "bias", "causes", "weight", "data_angles", "images", "lost_parts", "drift_norm",
+          "drift_angle", "drift_along")  # fmt: skip
+HIDDEN = ("id", "generation", "fingerprint")
 # What only networks trained end to end have, and what they never have.
 OF_REPLAY: dict[str, type[pl.DataType]] = {
     "balance": pl.Float64,
@@ -40,7 +45,7 @@ NOT_OF_REPLAY = ("preset", "subset", "forward_transfer", "lost_to_weights", "los
 class Data:
     """What is known of a feature set."""
 
-    fingerprint: str
+    fingerprint: str  # of its content, and of the method that it was used with
     names: Mapping[str, list[str]]  # per label column, the name of each class
     origin: Mapping[str, str]
     n_train: int
@@ -76,21 +81,26 @@ class Study:
         """Give an array of each run by the run's digest; runs that have none are left out.
 
         Args:
-            name: as ``array_names`` has it.
+            name: one of ``ARRAYS``, or of ``array_names()``.
             runs: rows of ``runs`` or ``replay``; None: all.
         """
-        wanted = None if runs is None else set(runs["digest"])
-        if wanted is not None and len(wanted) <= 500:
+        look_up(name, dict.fromkeys((*ARRAYS, *self.array_names())), "array")
+        known = (*self.runs["digest"], *self.replay["digest"])
+        wanted = set(known if runs is None else runs["digest"])
+        if len(wanted) <= 500:
             marks = ", ".join("?" * len(wanted))
             query, values = f"{_ARRAYS} AND digest IN ({marks})", (name, *wanted)
         else:
             query, values = _ARRAYS, (name,)
         with closing(_connect(self.path)) as connection:
-            return {
-                digest: unpack(*packed)
-                for digest, *packed in connection.execute(query, values)
-                if wanted is None or digest in wanted
-            }
+            try:
+                return {
+                    digest: unpack(*packed)
+                    for digest, *packed in connection.execute(query, values)
+                    if digest in wanted
+                }
+            except (sqlite3.DatabaseError, zlib.error, ValueError) as error:
+                raise damaged(self.path, error) from error
 
     def array_names(self) -> list[str]:
         """Name the arrays that there are."""
@@ -125,9 +135,9 @@ results.sqlite, made by: lastlayer run PLAN --out nowhere
         try:
             about = dict(connection.execute("SELECT name, value FROM study"))
             data = dict(_data(connection))
-            runs = _runs(connection)
+            runs = _runs(connection, data)
         except sqlite3.DatabaseError as error:
-            raise FileFormatError(f"cannot read the results in {path}: {error}") from error
+            raise damaged(path, error) from error
     frozen, replay = pl.col("balance").is_null(), pl.col("balance").is_not_null()
     return Study(
         path,
@@ -150,13 +160,22 @@ def _data(connection: sqlite3.Connection) -> Iterator[tuple[str, Data]]:
         yield name, Data(fingerprint, **json.loads(about))
 
 
-def _runs(connection: sqlite3.Connection) -> pl.DataFrame:
+def _runs(connection: sqlite3.Connection, data: Mapping[str, Data]) -> pl.DataFrame:
+    """Read all runs but those of data, or of a method, that have changed since."""
     cursor = connection.execute("SELECT * FROM run ORDER BY id")
     names = [column[0] for column in cursor.description]
     types: dict[str, type[pl.DataType]]
     types = {n: pl.String if n in TEXT else pl.Float64 if n in REAL else pl.Int64 for n in names}
     types |= {name: OF_REPLAY[name] for name in names if name in OF_REPLAY}
-    runs = pl.DataFrame(cursor.fetchall(), schema=types, orient="row").drop(HIDDEN)
+    runs = pl.DataFrame(cursor.fetchall(), schema=types, orient="row")
+    if "fingerprint" in names:
+        now = pl.col("features").replace_strict(
+            {name: known.fingerprint for name, known in data.items()},
+            default=None,
+            return_dtype=pl.String,
+        )
+        runs = runs.filter((pl.col("fingerprint") == now).fill_null(True))
+    runs = runs.drop(HIDDEN, strict=False)
     # A file that was written before replay came lacks its columns; it is read as it lies.
     absent = {name: kind for name, kind in OF_REPLAY.items() if name not in names}
     return runs.with_columns(pl.lit(None, dtype=kind).alias(n) for n, kind in absent.items())

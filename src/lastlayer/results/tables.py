@@ -24,12 +24,12 @@ def final_accuracy(runs: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         Columns features, scenario, label, preset, subset, head, mask, lr, mean, deviation (0 to 1,
-        of the population, as in the paper), runs, diverged; in the order of the runs.
+        of the population, as in the paper; one run has none), runs, diverged; in their order.
     """
     final = pl.col("final")
     return runs.group_by(CELL, maintain_order=True).agg(
         final.mean().alias("mean"),
-        final.std(ddof=0).alias("deviation"),
+        pl.when(final.count() > 1).then(final.std(ddof=0)).alias("deviation"),
         pl.len().alias("runs"),
         pl.col("diverged").count().alias("diverged"),
     )

@@ -13,9 +13,11 @@ from lastlayer.study.execute import choose_device, in_units
 from lastlayer.study.meter import Tell
 from lastlayer.study.prepare import Prepared
 from lastlayer.study.record import columns_of, record
+from lastlayer.study.replay_data import ReplayData
 from lastlayer.study.replay_make import make_replay
+from lastlayer.study.replay_run import METHOD as REPLAY_METHOD
 from lastlayer.study.result import AnyRun, Outcome
-from lastlayer.study.run import Run
+from lastlayer.study.run import METHOD, Run
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,16 @@ def conduct(
     """
     watch = watch or Watch()
     with open_store(out, wait, watch.on_wait) as store:
-        data = {name: (known.fingerprint, _about(known)) for name, known in ready.data.items()}
-        data |= {name: (known.fingerprint, known.about) for name, known in ready.images.items()}
+        data = {name: (_mark(known, METHOD), _about(known)) for name, known in ready.data.items()}
+        data |= {
+            name: (_mark(known, REPLAY_METHOD), known.about) for name, known in ready.images.items()
+        }
         all_runs: dict[str, AnyRun] = {**ready.runs, **ready.replay}
-        store.describe(plan, data, version=version, planned=str(len(all_runs)))
-        wanted = {d: columns_of(run, ready.labels[d]) for d, run in all_runs.items()}
+        store.describe(plan, data, version=version)
+        wanted = {
+            digest: {**columns_of(run, ready.labels[digest]), "fingerprint": data[run.features][0]}
+            for digest, run in all_runs.items()
+        }
         states = store.plan(wanted)
         digests = {run: digest for digest, run in all_runs.items()}
         kept = {all_runs[digest] for digest, (_, state) in states.items() if state == "done"}
@@ -91,6 +98,11 @@ def _generations(ready: Prepared, states: dict[str, tuple[int, str]]) -> list[li
 
 def _keep(store: Store, digests: dict[AnyRun, str], outcomes: list[Outcome]) -> None:
     store.save([record(digests[outcome.run], outcome) for outcome in outcomes])
+
+
+def _mark(data: Features | ReplayData, method: int) -> str:
+    """Name data and method: when either changes, what was made before is of another study."""
+    return f"{data.fingerprint}/{method}"
 
 
 def _about(data: Features) -> dict[str, Any]:

@@ -124,9 +124,22 @@ def _slip(slip: Any) -> str:
         blocks: dict[str, type[Strict]] = {"experiment": Experiment, "replay": Replay}
         known = (blocks[parents[0]] if parents else Plan).model_fields
         return f"{_place(parents)}{_message(lambda: look_up(str(last), known, 'key'))}"
-    message = slip["msg"].removeprefix("Value error, ")
-    got = "" if slip["type"] in ("value_error", "missing") else f", got {slip['input']!r}"
-    return f"{_place(slip['loc'])}{message}{got}"
+    place, kind = _place(slip["loc"]), slip["type"]
+    if kind == "missing":
+        return f"{place}missing: write {EXAMPLES.get(slip['loc'][-1], slip['loc'][-1])}"
+    if slip["loc"] in (("experiment",), ("replay",)) and isinstance(slip["input"], dict):
+        return f"{place}write [[{slip['loc'][0]}]], in double brackets"
+    message = WORDS.get(kind, slip["msg"].removeprefix("Value error, "))
+    got = "" if kind == "value_error" else f", got {slip['input']!r}"
+    return f"{place}{message}{got}"
+
+
+EXAMPLES = {
+    "preset": 'preset = "paper", or "exact"',
+    "features": 'features = "cifar10"',
+    "scenario": 'scenario = "incremental:5"',
+}
+WORDS = {"tuple_type": "expected a list", "too_short": "expected at least one"}
 
 
 def _place(location: Any) -> str:

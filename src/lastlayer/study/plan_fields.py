@@ -1,5 +1,6 @@
 """What the blocks of a plan may hold: each kind of value, how it is read, and what is refused."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
@@ -7,6 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from lastlayer.heads import split_name
 from lastlayer.names import look_up
 from lastlayer.study.scenario_spec import ScenarioSpec
+
+MOST_SEEDS = 10_000
 
 
 def _many(value: Any) -> Any:
@@ -19,14 +22,20 @@ def _seeds(value: Any) -> tuple[int, ...]:
     if isinstance(value, list) and all(type(seed) is int for seed in value):
         seeds = value
     else:
-        try:
-            ends = [part.split("-") for part in str(value).split(",")]
-            seeds = [n for end in ends for n in range(int(end[0]), int(end[-1]) + 1)]
-        except ValueError:
-            raise ValueError(f'expected seeds as "0-7", 3 or [0, 1], got {value!r}') from None
-    if not seeds or min(seeds) < 0:
-        raise ValueError(f"expected at least one seed, from 0, got {value!r}")
+        ranges = [re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part) for part in _parts(value)]
+        if not all(ranges):
+            raise ValueError(f'expected seeds as "0-7", 3 or [0, 1], got {value!r}')
+        ends = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
+        if max(last - first for first, last in ends) >= MOST_SEEDS:
+            raise ValueError(f"expected at most {MOST_SEEDS} seeds, got {value!r}")
+        seeds = [seed for first, last in ends for seed in range(first, last + 1)]
+    if not seeds or not 0 <= min(seeds) <= max(seeds) < 2**32:
+        raise ValueError(f"expected at least one seed, from 0 to 2³²−1, got {value!r}")
     return tuple(dict.fromkeys(seeds))
+
+
+def _parts(value: Any) -> list[str]:
+    return [part.strip() for part in str(value).split(",")]
 
 
 def _scenario(value: Any) -> ScenarioSpec:
@@ -39,6 +48,13 @@ def _scenario(value: Any) -> ScenarioSpec:
         raise ValueError(f'expected a name or {{ kind = "…" }}, got {value!r}')
     for key in value:
         look_up(key, ScenarioSpec.__dataclass_fields__, "key of a scenario")
+    for key in ("kind", "by", "label"):
+        if not isinstance(value.get(key, ""), str):
+            raise ValueError(f"expected text as '{key}', got {value[key]!r}")
+    tasks = value.get("tasks", 1)
+    counts = tasks if isinstance(tasks, list) else [tasks]
+    if not all(type(n) is int and n > 0 for n in counts):
+        raise ValueError(f"expected a number of tasks, or the classes of each, got {tasks!r}")
     return ScenarioSpec(**value)
 
 
@@ -50,6 +66,13 @@ def _head(value: Any) -> str:
     return value
 
 
+def _size(value: Any) -> Any:
+    """Take a number of samples, or all of them."""
+    if value != "all" and not (type(value) is int and value > 0):
+        raise ValueError(f'expected a number of samples from 1, or "all", got {value!r}')
+    return value
+
+
 Many = BeforeValidator(_many)
 Seeds = Annotated[tuple[int, ...], PlainValidator(_seeds)]
 Scenarios = Annotated[
@@ -57,9 +80,9 @@ Scenarios = Annotated[
     Many,
     Field(min_length=1),
 ]
-Heads = Annotated[tuple[Annotated[str, PlainValidator(_head)], ...], Field(min_length=1)]
+Heads = Annotated[tuple[Annotated[str, PlainValidator(_head)], ...], Many, Field(min_length=1)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Size = Annotated[int, Field(ge=1)] | Literal["all"]
+Size = Annotated[int | Literal["all"], PlainValidator(_size)]
 
 
 class Strict(BaseModel):

@@ -43,13 +43,13 @@ def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
         try:
             present = _load(experiment, folder, ready)
             learned = dict(_labels(experiment, present, ready.data))
+            runs = [run for run in experiment.runs(plan) if run.features in present]
         except LastLayerError as error:
             raise PlanError(f"experiment[{number}]: {error}") from error
-        for run in experiment.runs(plan):
-            if run.features in present:
-                digest = run.digest(ready.data[run.features].fingerprint)
-                ready.runs.setdefault(digest, run)
-                ready.labels.setdefault(digest, learned[run.features, run.scenario])
+        for run in runs:
+            digest = run.digest(ready.data[run.features].fingerprint)
+            ready.runs.setdefault(digest, run)
+            ready.labels.setdefault(digest, learned[run.features, run.scenario])
     for number, replay in enumerate(plan.replay):
         try:
             for network in replay.runs(plan.seeds):

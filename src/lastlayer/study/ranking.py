@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from lastlayer.results.tables import head_name
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -29,15 +31,13 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
     [('mean', 0.75, 0.25, 0)]
     """
     final = table.sort("task", "epoch").group_by("head", "mask", "order").last()
-    masked = pl.concat_str("head", "mask", separator="+")
-    name = pl.when(pl.col("mask") == "none").then("head").otherwise(masked).alias("head")
     accuracy = pl.col("accuracy")
     return (
         final.sort("head", "mask", "order")
-        .group_by(name, maintain_order=True)
+        .group_by(head_name(), maintain_order=True)
         .agg(
             accuracy.mean(),
-            accuracy.std(ddof=0).alias("deviation"),
+            pl.when(accuracy.count() > 1).then(accuracy.std(ddof=0)).alias("deviation"),
             accuracy.null_count().alias("diverged"),
         )
         .sort("diverged", "accuracy", descending=[False, True], maintain_order=True)

@@ -56,6 +56,11 @@ class ReplayRun:
         return f"{self.features} {self.scenario} balance {self.balance:g}"
 
     @property
+    def candidate(self) -> str:
+        """What is compared there."""
+        return self.head_name
+
+    @property
     def network(self) -> Network:
         """What is trained."""
         return Network(self.head, self.mask, self.balance, self.seed)

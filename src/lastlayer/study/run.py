@@ -56,7 +56,13 @@ class Run:
     @property
     def place(self) -> str:
         """What it can be compared on."""
-        return f"{self.features} {self.scenario}"
+        some = "" if self.subset is None else f" {self.subset} samples"
+        return f"{self.features} {self.scenario}{some} {self.preset}"
+
+    @property
+    def candidate(self) -> str:
+        """What is compared there."""
+        return self.head_name if self.lr is None else f"{self.head_name} at {self.lr:g}"
 
     @property
     def by_gradient(self) -> bool:

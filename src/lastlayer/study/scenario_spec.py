@@ -65,6 +65,11 @@ class ScenarioSpec:
         look_up(self.kind, _KNOWN, "scenario")
         if isinstance(self.tasks, list):
             object.__setattr__(self, "tasks", tuple(self.tasks))
+        if isinstance(self.tasks, tuple) and len(self.tasks) < 2:
+            raise OptionError(
+                f"expected the classes of two tasks or more, got {list(self.tasks)}: one task of "
+                "all classes is the scenario iid"
+            )
         for name in ("tasks", "by"):
             given, needed = getattr(self, name), ARGUMENT.get(self.kind) == name
             if needed and not given:
