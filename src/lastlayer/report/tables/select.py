@@ -3,9 +3,10 @@
 import polars as pl
 
 from lastlayer.report.drift import KINDS, kind_of, title_of
-from lastlayer.report.looks import LAYERS, MASKS, name_of
+from lastlayer.report.looks import LAYERS, MASKS
 from lastlayer.report.published import SELECTED
 from lastlayer.results import Study
+from lastlayer.results.tables import head_name
 
 STREAM = ("features", "scenario", "label")
 HEAD = ("head", "mask")
@@ -13,19 +14,14 @@ HEAD = ("head", "mask")
 
 def with_names(runs: pl.DataFrame) -> pl.DataFrame:
     """Add the kind of drift, the title of the stream, and the head as it is typed."""
-    heads = runs.select(HEAD).unique().rows()
-    names = pl.DataFrame(
-        [(*head, name_of(*head)) for head in heads],
-        schema=dict.fromkeys((*HEAD, "name"), pl.String),
-        orient="row",
-    )
     places = runs.select("features", "scenario").unique().rows()
     streams = pl.DataFrame(
         [(*place, kind_of(place[1]), title_of(*place)) for place in places],
         schema=dict.fromkeys(("features", "scenario", "kind", "stream"), pl.String),
         orient="row",
     )
-    return runs.join(names, on=HEAD).join(streams, on=["features", "scenario"])
+    named = runs.with_columns(head_name().alias("name"))
+    return named.join(streams, on=["features", "scenario"], maintain_order="left")
 
 
 def streams(study: Study) -> pl.DataFrame:
