@@ -1,0 +1,13 @@
+"""Every scenario that has a name has a kind of drift on the page."""
+
+import pytest
+
+from lastlayer.report.drift import KINDS, kind_of
+from lastlayer.scenarios import SCENARIOS
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_name_has_the_kind_that_its_description_says(name: str) -> None:
+    assert kind_of(name) in KINDS
+    said = SCENARIOS[name].description.partition(",")[0].removeprefix("class-")
+    assert kind_of(name) == said
