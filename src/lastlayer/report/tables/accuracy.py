@@ -54,7 +54,9 @@ def _average(runs: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
     """Give the mean over cells of their means; the deviation is that of the mean over orders."""
     cell = pl.concat_str(*STREAM, "head", separator=" ")
     cells = runs.with_columns(cell.alias("cell"), (pl.col("final") * 100).alias("percent"))
-    means = cells.group_by(*by, "cell", maintain_order=True).agg(pl.col("percent").mean().alias("mean"))
+    means = cells.group_by(*by, "cell", maintain_order=True).agg(
+        pl.col("percent").mean().alias("mean")
+    )
     about = cells.group_by(by).agg(
         pl.col("percent").count().cast(pl.Int64).alias("runs"),
         pl.col("cell").n_unique().alias("cells"),
