@@ -12,9 +12,9 @@ from read_page import Page
 from lastlayer.report import write
 from lastlayer.results import load
 
-SECTIONS = ("summary", "claims", "accuracy", "masks", "similarity", "subsets", "preliminary",
+SECTIONS = ("summary", "accuracy", "masks", "similarity", "subsets", "preliminary",
             "published", "norms", "weight-change", "interference", "first-task", "causes",
-            "presets", "runs")  # fmt: skip
+            "claims", "presets", "runs")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,7 @@ SOURCES = {  # tables of the page by how their names begin → the CSV files tha
     "similarity": ("by_kind",),
     "subsets": ("iid", "subset_average"),
     "preliminary": ("iid",),
+    "masked": ("iid",),
     "learning-rates": ("learning_rates",),
     "backbones": ("backbones",),
     "published": ("published",),

@@ -22,7 +22,6 @@ from lastlayer.report.sections.weights import weights
 
 SECTIONS: Sequence[Callable[[Tables], Section | None]] = (
     summary,
-    claims,
     streams,
     masks,
     similarity,
@@ -35,6 +34,7 @@ SECTIONS: Sequence[Callable[[Tables], Section | None]] = (
     first_task,
     causes,
     replay,
+    claims,
     presets,
     runs,
 )

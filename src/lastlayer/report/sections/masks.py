@@ -18,10 +18,11 @@ def masks(tables: Tables) -> Section | None:
         return None
     kinds = averages["kind"].unique(maintain_order=True).to_list()
     heads = heads.filter(pl.col("kind").is_in(kinds))
+    layers = averages["layers"].str.split(", ").explode().unique().sort().to_list()
     panels = [
         Panel(
-            "Each mask averaged over layers and streams; lines are deviations over orders of the "
-            f"tasks. (Fig. 5a) {over(averages)}",
+            f"Each mask averaged over streams and over {' and '.join(layers)}; lines are "
+            f"deviations over orders of the tasks. (Fig. 5a) {over(averages)}",
             [Figure("masks", "Masks, averaged over layers", *_by_mask(averages))],
         ),
         Panel(

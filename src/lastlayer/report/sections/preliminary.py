@@ -12,10 +12,13 @@ from lastlayer.report.tables.selection import preliminary as all_data
 
 def preliminary(tables: Tables) -> Section | None:
     """Show each head at each learning rate on each data set, and the selection."""
-    table = all_data(tables["iid"]).drop_nulls("mean")
-    if table.is_empty():
+    whole = tables["iid"].filter(pl.col("subset").is_null()).drop_nulls("mean")
+    table, masked = all_data(whole), whole.filter(pl.col("mask") != "none")
+    if whole.is_empty():
         return None
-    shown = [_table(table)]
+    shown = [_table(table)] if table.height else []
+    if masked.height:
+        shown.append(_masked(masked))
     if tables["learning_rates"].height:
         shown.append(_rates(tables["learning_rates"]))
     if tables["backbones"].height:
@@ -54,6 +57,19 @@ def _table(table: pl.DataFrame) -> Table:
         "heads without gradient have no learning rate. (tables 2, 3)"
     )
     return Table("preliminary", caption, ("features", "label", "learning rate", *heads), rows)
+
+
+def _masked(table: pl.DataFrame) -> Table:
+    rows = [
+        [words(row["features"]), words(row["label"]), words(row["name"]), short(row["lr"]),
+         beside(row)]
+        for row in table.iter_rows(named=True)
+    ]  # fmt: skip
+    header = ("features", "label", "head", "learning rate", "accuracy, %")
+    caption = (
+        "Masked heads on all data at once, mean ± deviation over seeds (published in brackets)."
+    )
+    return Table("masked", caption, header, rows)
 
 
 def _numbers(part: pl.DataFrame, lr: float | None, heads: list[str]) -> list[Cell]:

@@ -19,8 +19,8 @@ def published(tables: Tables) -> Section | None:
         f"{count['wide']} more are wide, they cannot be judged: their deviation is 5 or more."
     )
     rows = [_row(row) for row in table.iter_rows(named=True)]
-    header = ("features", "label", "head", "learning rate", "samples", "ours, %", "published, %",
-              "ours − published", "verdict")  # fmt: skip
+    header = ("experiment", "features", "label", "head", "learning rate", "samples", "ours, %",
+              "published, %", "ours − published", "verdict")  # fmt: skip
     caption = "Published numbers and ours: all data at once, and subsets (tables 1 to 4)."
     shown = Table("published", caption, header, rows)
     return Section("published", "Published numbers and ours", [text], (), [shown])
@@ -29,6 +29,7 @@ def published(tables: Tables) -> Section | None:
 def _row(row: Row) -> list[Cell]:
     some = Cell("all", 10**9) if row["subset"] is None else Cell(str(row["subset"]), row["subset"])
     return [
+        words(row["experiment"]),
         words(row["features"]),
         words(row["label"]),
         words(name_of(row["head"], row["mask"])),
