@@ -53,6 +53,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert study.data["mine"].names == {"y": ["a", "b"]}
     assert study.data["mine"].fingerprint == "abc"
     assert study.runs["state"].to_list() == ["done", "planned"]
+    assert repr(study).endswith("folder: 1 of 2 runs)")
     (row,) = study.done.iter_rows(named=True)
     assert row | RUN | DONE == row
     assert study.array_names() == ["right_by_class"]

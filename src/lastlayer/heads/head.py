@@ -164,7 +164,8 @@ class Head(Resizable, ABC):
 
     def _check_features(self, z: Tensor) -> Tensor:
         if not isinstance(z, Tensor) or not z.is_floating_point():
-            raise DataError(f"expected features as a floating-point tensor, got {_kind(z)}")
+            hint = "" if isinstance(z, Tensor) else "; torch.as_tensor makes one of an array"
+            raise DataError(f"expected features as a floating-point tensor, got {_kind(z)}{hint}")
         if z.dim() != 2 or z.shape[1] != self.in_features:
             raise ShapeError(
                 f"expected features of shape (n, {self.in_features}), got {tuple(z.shape)}"

@@ -53,7 +53,7 @@ class Data:
     in_features: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Study:
     """The results of a folder; made by ``load``.
 
@@ -76,6 +76,10 @@ class Study:
     def done(self) -> pl.DataFrame:
         """The runs that are finished."""
         return self.runs.filter(state="done")
+
+    def __repr__(self) -> str:
+        networks = f", {self.replay.height} networks" if self.replay.height else ""
+        return f"Study({self.path.parent}: {self.done.height} of {self.runs.height} runs{networks})"
 
     def arrays(self, name: str, runs: pl.DataFrame | None = None) -> dict[str, NDArray[Any]]:
         """Give an array of each run by the run's digest; runs that have none are left out.
