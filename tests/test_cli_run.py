@@ -87,7 +87,7 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
 ) -> None:
     assert run("run", "plan.toml", "--dry-run") == 0
     text = capsys.readouterr().out
-    assert "8 runs, 8 to make, in about 10 s or less; results in runs/plan" in text
+    assert "8 runs, 8 to make, in some seconds; results in runs/plan" in text
     assert not (tmp_path / "runs").exists()
     assert run("run", "plan.toml", "--quiet") == 0
     assert run("run", "plan.toml", "--dry-run") == 0
@@ -204,7 +204,7 @@ def test_networks_are_trained_on_images(
     assert run("run", "replay.toml", "--root", "cifar", "--dry-run", "--device", "cpu") == 0
     text = capsys.readouterr().out
     assert "cifar10 images  incremental:3  balance 0.1  2" in text
-    assert "4 runs, 4 to make, in about " in text
+    assert "4 runs, 4 to make, in " in text
     assert run("run", "replay.toml", "--root", "cifar", "--device", "cpu") == 0
     text = capsys.readouterr().out
     assert "weight_norm+group" in text

@@ -116,10 +116,10 @@ def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> No
         summary = {"folder": str(folder), "runs": runs, "to_make": left, "seconds": round(seconds)}
         print(json.dumps(summary | {"missing": ready.missing}, ensure_ascii=False, indent=2))
         return
-    title = ("features", "scenario", "setting", "runs", "to make", "about")
+    title = ("features", "scenario", "setting", "runs", "to make", "time")
     table = ((*what, str(n), str(m), duration(time) if m else "") for what, n, m, time in rows)
     print(columns([title, *table]))
-    time = f", in about {duration(seconds)}" if left else ""
+    time = f", in {duration(seconds)}" if left else ""
     print(f"{count(runs, 'run')}, {left} to make{time}; results in {folder}")
 
 

@@ -67,7 +67,7 @@ class View:
             self._last_line = now
             left = (now - self._began) * (total - done) / done
             kept = f"{self.kept} of {count(self.planned, 'run')}"
-            self._console.print(f"{done / total:4.0%}  {kept}, about {duration(left)} left")
+            self._console.print(f"{done / total:4.0%}  {kept}, {duration(left)} left")
 
     def take(self, outcomes: "list[Outcome]") -> None:
         """Take note of runs that are kept, and of those that failed."""
@@ -99,10 +99,11 @@ def duration(seconds: float) -> str:
     """Write a time as one would say it.
 
     >>> duration(7), duration(33), duration(200), duration(8000)
-    ('10 s or less', '30 s', '3 min', '2.2 h')
+    ('some seconds', 'about 30 s', 'about 3 min', 'about 2.2 h')
     """
     if seconds < 15:
-        return "10 s or less"
+        return "some seconds"
     if seconds < 90:
-        return f"{10 * round(seconds / 10)} s"
-    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+        return f"about {10 * round(seconds / 10)} s"
+    time = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"about {time}"
