@@ -16,6 +16,7 @@ from lastlayer.analysis.measures import (
 )
 from lastlayer.analysis.norms import bias_change, class_norms, norm_change
 from lastlayer.analysis.shapley import shapley_shares, shapley_values
+from lastlayer.analysis.shares import share, share_of_all
 from lastlayer.analysis.timeline import after_each_task, before_training
 from lastlayer.analysis.weight_change import weight_change
 
@@ -38,6 +39,8 @@ __all__ = [
     "loss_parts",
     "Drift",
     "projection_drift",
+    "share",
+    "share_of_all",
     "after_each_task",
     "before_training",
     "accuracy_since_learned",

@@ -2,6 +2,8 @@
 
 import polars as pl
 
+from lastlayer.results.tables import deviation
+
 CELL = ("features", "scenario", "label", "balance", "head", "mask", "lr",
         "epochs", "per_class", "batch_size", "optimizer")  # fmt: skip
 SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
@@ -25,7 +27,7 @@ def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
         networks.group_by(CELL, maintain_order=True)
         .agg(
             final.mean().alias("mean"),
-            pl.when(final.count() > 1).then(final.std(ddof=0)).alias("deviation"),
+            deviation(final).alias("deviation"),
             pl.col("images", "lost", *SHARES).mean(),
             pl.len().alias("runs"),
             pl.col("diverged").count().alias("diverged"),

@@ -15,6 +15,11 @@ def head_name(head: str = "head", mask: str = "mask") -> pl.Expr:
     return pl.when(pl.col(mask) == "none").then(pl.col(head)).otherwise(masked).alias("head")
 
 
+def deviation(value: pl.Expr) -> pl.Expr:
+    """Give the deviation of the population, as in the paper; none where there is one value."""
+    return pl.when(value.count() > 1).then(value.std(ddof=0))
+
+
 def final_accuracy(runs: pl.DataFrame) -> pl.DataFrame:
     """Give mean and deviation of the final accuracy over orders and seeds.
 
@@ -29,7 +34,7 @@ def final_accuracy(runs: pl.DataFrame) -> pl.DataFrame:
     final = pl.col("final")
     return runs.group_by(CELL, maintain_order=True).agg(
         final.mean().alias("mean"),
-        pl.when(final.count() > 1).then(final.std(ddof=0)).alias("deviation"),
+        deviation(final).alias("deviation"),
         pl.len().alias("runs"),
         pl.col("diverged").count().alias("diverged"),
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lastlayer.results.tables import head_name
+from lastlayer.results.tables import deviation, head_name
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
         .group_by(head_name(), maintain_order=True)
         .agg(
             accuracy.mean(),
-            pl.when(accuracy.count() > 1).then(accuracy.std(ddof=0)).alias("deviation"),
+            deviation(accuracy).alias("deviation"),
             accuracy.null_count().alias("diverged"),
         )
         .sort("diverged", "accuracy", descending=[False, True], maintain_order=True)

@@ -20,44 +20,24 @@ from lastlayer.analysis import (
 from lastlayer.results.store import Columns, Record
 from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.result import AnyRun, Outcome, Result
-from lastlayer.study.run import Run
 
 LOST = tuple(f"lost_{'' if cause == 'together' else 'to_'}{cause}" for cause in CAUSES)
 
 
 def columns_of(run: AnyRun, label: str) -> Columns:
     """Give what a run is; ``label`` is the column that its scenario learns."""
-    return _replay_columns(run, label) if isinstance(run, ReplayRun) else _columns(run, label)
-
-
-def _replay_columns(run: ReplayRun, label: str) -> Columns:
-    return {
+    what: Columns = {
         "features": run.features,
         "scenario": str(run.scenario),
         "label": label,
         "head": run.head,
         "mask": run.mask,
-        "preset": "paper",  # its layers are the paper's; the presets differ in nothing here
-        "balance": run.balance,
         "order": run.order,
         "seed": run.seed,
-        **asdict(run.rules),
     }
-
-
-def _columns(run: Run, label: str) -> Columns:
-    return {
-        "features": run.features,
-        "scenario": str(run.scenario),
-        "label": label,
-        "head": run.head,
-        "mask": run.mask,
-        "preset": run.preset,
-        "lr": run.lr,
-        "order": run.order,
-        "seed": run.seed,
-        "subset": run.subset,
-    }
+    if isinstance(run, ReplayRun):  # its layers are the paper's; the presets differ in nothing here
+        return {**what, "preset": "paper", "balance": run.balance, **asdict(run.rules)}
+    return {**what, "preset": run.preset, "lr": run.lr, "subset": run.subset}
 
 
 def record(digest: str, outcome: Outcome) -> Record:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lastlayer.analysis import share, share_of_all
 from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.run import Run
 
@@ -35,9 +36,7 @@ class Result:
     @property
     def accuracy(self) -> Array:
         """On the whole test set: (1 + T·E,)."""
-        right = self.right_by_class
-        whole = np.where(right[:, :1] < 0, -1, right.sum(axis=1, keepdims=True))
-        return share(whole, self.n_per_class.sum(keepdims=True))[:, 0]
+        return share_of_all(self.right_by_class, self.n_per_class)
 
     @property
     def by_class(self) -> Array:
@@ -74,13 +73,3 @@ class Failure:
 
 
 Outcome: TypeAlias = Result | Failure
-
-
-def share(right: Counts, of: Counts) -> Array:
-    """Turn counts of right answers into accuracies; −1, and a share of nothing, become NaN.
-
-    >>> share(np.array([[3, 0], [-1, -1]]), np.array([4, 0])).tolist()
-    [[0.75, nan], [nan, nan]]
-    """
-    known = (right >= 0) & (of > 0)
-    return np.where(known, right / np.maximum(of, 1), np.nan)

@@ -3,8 +3,9 @@
 import polars as pl
 
 from lastlayer.report.looks import GRADIENT
-from lastlayer.report.tables.select import HEAD, STREAM, deviation, in_order, percent, streams
+from lastlayer.report.tables.select import HEAD, STREAM, in_order, percent, streams
 from lastlayer.results import Study
+from lastlayer.results.tables import deviation
 
 MEASURES = ("average", "forgetting", "backward_transfer", "forward_transfer")
 WHAT = (*STREAM, "kind", "preset", *HEAD, "name", "lr", "n_classes", "n_tasks")

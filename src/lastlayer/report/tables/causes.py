@@ -2,8 +2,9 @@
 
 import polars as pl
 
-from lastlayer.report.tables.select import HEAD, STREAM, deviation, in_order, streams
+from lastlayer.report.tables.select import HEAD, STREAM, in_order, streams
 from lastlayer.results import Study
+from lastlayer.results.tables import deviation
 
 CAUSES = {  # column of the store → the cause in words
     "lost_to_weights": "changed vectors",

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lastlayer.analysis import accuracy_since_learned
+from lastlayer.analysis import accuracy_since_learned, share, share_of_all
 from lastlayer.report.tables.select import HEAD, STREAM, in_order, streams
 from lastlayer.results import Study
 
@@ -29,7 +29,7 @@ def curves(study: Study) -> pl.DataFrame:
     """Give the accuracy on the whole test set before training and after each epoch."""
     runs = streams(study).filter(pl.col("diverged").is_null())
     right, sizes = (study.arrays(name, runs) for name in ("right_by_class", "n_per_class"))
-    found = {d: share(_whole(right[d]), sizes[d].sum()) for d in right}
+    found = {d: share_of_all(right[d], sizes[d]) for d in right}
     return _table(runs, found, skip=0)
 
 
@@ -44,15 +44,6 @@ def first_task(study: Study) -> pl.DataFrame:
         if len(sizes[digest])  # else no test data belong to a task
     }
     return _table(runs, found, skip=1)
-
-
-def share(right: NDArray[Any], of: NDArray[Any]) -> Floats:
-    """Turn counts into accuracies; NaN where a head could not predict, or nothing was to be."""
-    return np.where((right >= 0) & (of > 0), right / np.maximum(of, 1), np.nan)
-
-
-def _whole(right: NDArray[Any]) -> NDArray[Any]:
-    return np.where((right < 0).any(axis=1), -1, right.sum(axis=1))
 
 
 def _table(runs: pl.DataFrame, found: Mapping[str, NDArray[Any]], skip: int) -> pl.DataFrame:

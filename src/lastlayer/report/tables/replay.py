@@ -7,8 +7,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lastlayer.report.tables.select import HEAD, STREAM, deviation, in_order, percent, with_names
+from lastlayer.report.tables.select import HEAD, STREAM, in_order, percent, with_names
 from lastlayer.results import Study
+from lastlayer.results.tables import deviation
 
 MEASURES = {"angle": 1, "norm": 100, "along": 100}  # as they are stored → degrees and percent
 CAUSES = ("weights", "interference", "drift")

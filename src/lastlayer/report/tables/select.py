@@ -6,7 +6,7 @@ from lastlayer.report.drift import KINDS, kind_of, title_of
 from lastlayer.report.looks import LAYERS, MASKS
 from lastlayer.report.published import SELECTED
 from lastlayer.results import Study
-from lastlayer.results.tables import head_name
+from lastlayer.results.tables import deviation, head_name
 
 STREAM = ("features", "scenario", "label")
 HEAD = ("head", "mask")
@@ -73,8 +73,3 @@ def percent(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
         deviation(value).alias("deviation"),
         value.count().cast(pl.Int64).alias("runs"),
     )
-
-
-def deviation(value: pl.Expr) -> pl.Expr:
-    """Give the deviation of the population, as in the paper; none where there is one value."""
-    return pl.when(value.count() > 1).then(value.std(ddof=0))
