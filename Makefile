@@ -45,9 +45,16 @@ GALLERY = summary \
     interference-cifar10-resnet20-cifar100-weight_norm-risk \
     first-task-cifar100_lifelong-resnet20-cifar100 \
     causes-cifar10-resnet20-cifar100
+REPLAY_GALLERY = replay-balance-cifar10-images-cifar10 \
+    replay-images-cifar10-images-cifar10 \
+    replay-causes-cifar10-images-cifar10 \
+    replay-drift-angle-0-01-cifar10-images-cifar10 \
+    replay-drift-along-0-01-cifar10-images-cifar10
 gallery: .venv/.study
 	$(BIN)/lastlayer report results/paper
+	$(BIN)/lastlayer report results/replay
 	cp $(GALLERY:%=results/paper/figures/%.svg) docs/figures
+	cp $(REPLAY_GALLERY:%=results/replay/figures/%.svg) docs/figures
 
 # An option: Avalanche needs torchvision, and that PyTorch's large build, several GB in all.
 bench-avalanche .venv-avalanche/.bench: BIN = .venv-avalanche/bin

@@ -146,7 +146,7 @@ def test_the_papers_last_conclusion(gains: dict[float, float], verdict: str) -> 
     found = group_masking(pl.DataFrame(rows))
     assert found is not None
     assert found[1] == (verdict == HOLDS)
-    assert f"balance 0.01: {gains[0.01]:+.1f}" in found[0]
+    assert f"balance 0.01: {gains[0.01]:+.2f}" in found[0]
     assert group_masking(pl.DataFrame(rows[:2])) is None  # one balance tells nothing
 
 

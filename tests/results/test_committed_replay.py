@@ -6,15 +6,23 @@ import polars as pl
 import pytest
 
 from lastlayer.results.replay_tables import SHARES, replay_accuracy
+from lastlayer.study.plan import read_plan
+from lastlayer.training.replay import Network
 
 TOP = Path(__file__).parents[2]
+PLAN_OF_20 = TOP / "results" / "replay" / "20-epochs.toml"
+BALANCES = (0.01, 0.1, 0.5, 1.0)
 NAMES = ("linear", "linear+group", "weight_norm", "weight_norm+group")
+
+
+def networks(name: str) -> pl.DataFrame:
+    file = TOP / "results" / "replay" / name
+    return pl.read_csv(file, schema_overrides={"diverged": pl.Int64})
 
 
 @pytest.fixture(name="table", scope="module")
 def _table() -> pl.DataFrame:
-    file = TOP / "results" / "replay" / "runs.csv"
-    return replay_accuracy(pl.read_csv(file, schema_overrides={"diverged": pl.Int64}))
+    return replay_accuracy(networks("runs.csv"))
 
 
 @pytest.fixture(name="rows", scope="module")
@@ -29,24 +37,48 @@ def cell(table: pl.DataFrame, balance: float, name: str) -> dict[str, float | No
     return table.filter(balance=balance, head=head, mask=mask or "none").row(0, named=True)
 
 
-@pytest.mark.parametrize("balance", [0.01, 0.1, 1.0])
+def test_none_is_missing() -> None:
+    for name, plan in (("runs.csv", "replay"), ("20-epochs.csv", str(PLAN_OF_20))):
+        runs = read_plan(plan)[0].replay
+        wanted = {(r.network, r.rules.epochs) for block in runs for r in block.runs((0, 1, 2))}
+        rows = networks(name).iter_rows(named=True)
+        found = [
+            (Network(row["head"], row["mask"], row["balance"], row["seed"]), row["epochs"])
+            for row in rows
+        ]
+        assert len(found) == len(wanted)
+        assert set(found) == wanted
+
+
+@pytest.mark.parametrize("balance", BALANCES)
 def test_accuracy(table: pl.DataFrame, rows: list[list[str]], balance: float) -> None:
-    label = "1 (one seed)" if balance == 1 else f"{balance:g}"
-    row = next(row for row in rows if row[0] == label and row[1].replace(",", "").isdigit())
+    row = next(row for row in rows if row[0] == f"{balance:g}" and "," in row[1])
     for name, text in zip(NAMES, row[2:], strict=True):
         found = cell(table, balance, name)
         mean, deviation = found["mean"], found["deviation"]
         assert mean is not None
-        around = "" if deviation is None else f" ± {100 * deviation:.2f}"
-        assert text == f"{100 * mean:.2f}{around}"
+        assert deviation is not None
+        assert text == f"{100 * mean:.2f} ± {100 * deviation:.2f}"
         assert row[1] == f"{found['images']:,.0f}"
 
 
 def test_causes_of_loss(table: pl.DataFrame, rows: list[list[str]]) -> None:
     shown = [row for row in rows if len(row) == 6 and row[1] in NAMES]
-    balances = [balance for balance in (0.01, 0.1, 1.0) for _ in NAMES]
+    balances = [balance for balance in BALANCES for _ in NAMES]
     assert len(shown) == len(balances)
     for balance, (_, name, lost, *shares) in zip(balances, shown, strict=True):
         found = cell(table, balance, name)
         assert lost == f"{found['lost'] / 100:.1f}"  # of 10,000
         assert shares == [f"{100 * found[share]:.0f} %" for share in SHARES]
+
+
+def test_what_group_masking_adds(rows: list[list[str]]) -> None:
+    shown = [row for row in rows if len(row) == 4 and row[1] in ("5", "20")]
+    assert len(shown) == 6
+    for balance, epochs, *gains in shown:
+        runs = networks("runs.csv" if epochs == "5" else "20-epochs.csv")
+        for layer, text in zip(("linear", "weight_norm"), gains, strict=True):
+            some = runs.filter(head=layer, balance=float(balance)).sort("seed")
+            none, group = (some.filter(mask=mask)["final"].to_numpy() for mask in ("none", "group"))
+            gain = 100 * (group - none)
+            assert text == f"{gain.mean():+.2f} ± {gain.std():.2f}"

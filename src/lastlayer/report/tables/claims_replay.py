@@ -19,6 +19,6 @@ def group_masking(table: pl.DataFrame) -> Found:
         return None
     lowest, *others = averages["gain"]
     at_lowest = pairs.filter(pl.col("balance") == pl.col("balance").min())["gain"].to_list()
-    text = ", ".join(f"balance {balance:g}: {gain:+.1f}" for balance, gain in averages.rows())
+    text = ", ".join(f"balance {balance:g}: {gain:+.2f}" for balance, gain in averages.rows())
     holds = min(at_lowest) > 0 and min(others) > 0 and lowest > max(others)
     return f"gains by group masking: {text}", holds
