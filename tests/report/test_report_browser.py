@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(
     reason="no Chromium here: on Debian and Ubuntu it is installed by: apt install chromium",
 )
 
+DOCS = Path(__file__).parents[2] / "docs" / "figures"
 # What every chart must have drawn: marks with a size, within the chart.
 MARKS = """
 charts.map((chart) => [chart.id, [...chart.querySelectorAll(
@@ -21,6 +22,13 @@ charts.map((chart) => [chart.id, [...chart.querySelectorAll(
   .map((mark) => mark.getBoundingClientRect()).filter((box) => box.width + box.height > 0).length])
 """
 DRAW = "drawAll().then(() => true)"
+# How far the text of a figure reaches beyond it, whatever font the browser has.
+BEYOND = """(() => {
+  const width = document.documentElement.width.baseVal.value
+  return Math.max(...[...document.querySelectorAll("text")]
+    .filter((text) => text.textContent.trim()).map((text) => text.getBoundingClientRect())
+    .map((box) => Math.max(-box.left, box.right - width)))
+})()"""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +60,15 @@ def test_it_fits_a_phone(opened: Browser, folder: Path) -> None:
     fine(opened, folder / "report.html", 400)
     widest = "Math.max(...charts.map((c) => c.querySelector('svg').getBoundingClientRect().right))"
     assert opened.run(widest) <= 400
+
+
+def test_no_figure_cuts_its_text(opened: Browser, folder: Path) -> None:
+    figures = (folder / "figures").glob("*.svg")
+    beyond = {}
+    for path in [*figures, *DOCS.glob("*.svg")]:
+        opened.open(path, 1280)
+        beyond[path.name] = opened.run(BEYOND)
+    assert max(beyond.values()) <= 0, {name: n for name, n in beyond.items() if n > 0}
 
 
 def test_charts_are_drawn_when_they_are_scrolled_to(opened: Browser, folder: Path) -> None:

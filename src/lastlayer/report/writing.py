@@ -21,6 +21,7 @@ from lastlayer.results import load
 from lastlayer.results.store import FILE
 
 PAGE = "report.html"
+ROOM = {"left": 27, "right": 15, "top": 5, "bottom": 5}  # a reader's font may be wider than ours
 
 
 def write(folder: str | os.PathLike[str]) -> Path:
@@ -68,7 +69,8 @@ def _write_figures(figures: Iterable[Figure], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     _clear(folder, ".svg", ".pdf")
     for figure in figures:
-        svg = vl_convert.vegalite_to_svg(figure.spec, vl_version=_VEGA_LITE)
+        spec = {**figure.spec, "padding": ROOM}
+        svg = vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE)
         (folder / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
         (folder / f"{figure.name}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
 
