@@ -71,6 +71,35 @@ def test_training_is_the_plain_loop_of_pytorch(network: Network, optimizer: str)
         assert ends[task].images == len(stream.rows[task])
 
 
+def test_a_last_batch_of_one_image_is_left_out() -> None:
+    """Batch norm cannot learn from one; 17 images in batches of 8 are two steps, as 16 are."""
+    pool = small_pool((9, 8))
+    rules, steps = ReplayRules(epochs=3, per_class=5), []
+    step = Learner.step
+
+    def count(learner: Learner, rows: torch.Tensor) -> None:
+        steps.append(len(rows))
+        step(learner, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "step", count)
+        (end,) = train_replay(pool, pairs(pool), MANY[:1], SmallNet, rules)
+    assert end.images == 17
+    assert steps == [8, 8] * 3
+
+
+def test_what_checkpoints_hold_is_counted(tmp_path: Path) -> None:
+    pool = small_pool()
+    counts: list[list[int]] = [[], []]
+    for calls in counts:
+        list(
+            train_replay(
+                pool, pairs(pool), MANY, SmallNet, RULES, folder=tmp_path, on_epoch=calls.append
+            )
+        )
+    assert sorted(counts[0]) == sorted(counts[1])
+
+
 def test_one_network_alone_and_among_others() -> None:
     """Over 20 steps in float64, to 1e-6; on a CPU the numbers are even the same to the bit."""
     pool = small_pool(dtype=torch.float64)

@@ -1,5 +1,6 @@
 """What replay refuses, and how it says so."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,16 @@ def test_images_and_labels_that_do_not_fit() -> None:
     x, y = torch.zeros(2, 3, 4, 4), torch.tensor([0, 1])
     with pytest.raises(ShapeError, match="expected 2 training labels"):
         make_image_pool(x, y[:1], x, y)
-    with pytest.raises(LabelError, match="whole numbers from 0"):
+    with pytest.raises(LabelError, match="training labels from 0, got -1"):
         make_image_pool(x, y - 1, x, y)
+    with pytest.raises(LabelError, match=r"whole numbers from 0, got torch\.float32"):
+        make_image_pool(x, y.float(), x, y)
+    with pytest.raises(DataError, match="test images of finite numbers"):
+        make_image_pool(x, y, x / 0, y)
+    with pytest.raises(DataError, match=r"images of one type, got \['torch.float32', 'torch.uint8"):
+        make_image_pool([x[0], x[1].byte()], y, x, y)
+    with pytest.raises(OptionError, match="std above 0"):
+        make_image_pool(x, y, x, y, std=(float("nan"),))
     with pytest.raises(DataError, match="bytes"):
         make_image_pool(x.long(), y, x.long(), y)
     with pytest.raises(OptionError, match="for each of 3 channels"):
@@ -96,8 +105,10 @@ def test_a_checkpoint_of_other_data_or_another_backbone(tmp_path: Path) -> None:
     pool = small_pool()
     list(train_replay(pool, pairs(pool), [Network()], SmallNet, RULES, folder=tmp_path))
     more = small_pool((12, 10, 11, 13, 12, 10))
+    scaled = replace(pool, scale=2 * pool.scale)
     for tasks, images, backbone in [
         (pairs(more), more, SmallNet),
+        (pairs(pool), scaled, SmallNet),
         (pairs(pool)[::-1], pool, SmallNet),
         (pairs(pool), pool, lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 5))),
     ]:
@@ -121,6 +132,12 @@ def test_names_numbers_and_backbones_that_cannot_be() -> None:
     pool = small_pool()
     with pytest.raises(ShapeError, match=r"features \(n, h\), got \(2, 5, 4, 4\)"):
         train_replay(pool, pairs(pool), [Network()], lambda: nn.Conv2d(3, 5, 3, padding=1), RULES)
+
+
+def test_one_network_for_all() -> None:
+    pool, shared = small_pool(), SmallNet()
+    with pytest.raises(OptionError, match=r"a new network each time.* copy.deepcopy\(network\)"):
+        train_replay(pool, pairs(pool), [Network(), Network(seed=1)], lambda: shared, RULES)
 
 
 @pytest.mark.parametrize("orders", [[(0, 1, 1)], [(0, 1)], [(0, 1, 2), (0, 1, 2)]])

@@ -1,6 +1,7 @@
 """How often each class comes in an epoch, and where it comes from."""
 
 from fractions import Fraction
+from itertools import chain
 from math import floor
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastlayer.training.replay.memory import (
+    REMEMBER,
     REPLAY,
     ReplayStream,
     generator_for,
@@ -67,11 +69,28 @@ def test_a_memory_is_drawn_with_replacement_from_the_whole_task() -> None:
     assert int((y[kept] == 0).sum()) < 20  # the task decides, not the class
 
 
-def test_a_class_that_comes_back_is_taken_from_the_task() -> None:
-    y = torch.tensor([0, 0, 1, 1, 0, 2, 2, 2])
+@pytest.mark.parametrize(("again", "new"), [(1, 3), (3, 1)])
+def test_a_class_that_comes_back_is_one_of_the_task(again: int, new: int) -> None:
+    """It is taken from there, not from the memory, and the balance counts it."""
+    y = torch.tensor([0, 0, 1, 1, *[0] * again, *[2] * new])
     epoch = with_replay(torch.arange(4, 8), torch.arange(4), y, 1.0, generator_for(0, 0))
-    assert torch.bincount(y[epoch]).tolist() == [1, 3, 3]
+    assert torch.bincount(y[epoch]).tolist() == [again, 3, new]
     assert not bool(torch.isin(torch.tensor([0, 1]), epoch).any())
+
+
+@given(st.lists(COUNTS, min_size=2, max_size=4), st.decimals(0, 2, places=2), st.integers(0, 9))
+def test_a_stream_keeps_the_definition_task_after_task(counts, balance, seed) -> None:
+    y = labels(list(chain.from_iterable(counts)))
+    tasks = list(torch.arange(len(y)).split([sum(task) for task in counts]))
+    stream = ReplayStream(tasks, y, min(map(min, counts)), float(balance), seed)
+    old = torch.zeros(0, dtype=torch.int64)  # what the memory holds by now
+    for task, (rows, own) in enumerate(zip(stream.rows, counts, strict=True)):
+        expected = torch.bincount(y[tasks[task]], minlength=len(y))
+        expected[old] = floor(Fraction(balance) * max(own) + Fraction(1, 2))
+        assert torch.bincount(y[rows], minlength=len(y)).equal(expected)
+        draw = generator_for(REMEMBER, seed, task)
+        kept = remember(tasks[task], y, min(map(min, counts)), draw)
+        old = torch.cat([old, y[kept].unique()])
 
 
 def test_the_place_in_the_run_decides_the_order() -> None:

@@ -1,5 +1,6 @@
 """The images that networks are trained and tested on: kept as bytes, normalised batch by batch."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -72,7 +73,7 @@ def make_image_pool(
         raise DataError(f"expected images as bytes (uint8) or floating numbers, got {x.dtype}")
     y, test_y = _labels(y, x, "training"), _labels(test_y, test_x, "test")
     channels = x.shape[1]
-    if not {len(mean), len(std)} <= {1, channels} or min(std) <= 0:
+    if not {len(mean), len(std)} <= {1, channels} or not all(0 < s < math.inf for s in std):
         raise OptionError(
             f"expected a mean and a std above 0 for each of {channels} channels, got {mean}, {std}"
         )
@@ -86,22 +87,31 @@ def make_image_pool(
 def _stacked(images: Images, split: str) -> Tensor:
     """Make one tensor of images, which must all have the same size."""
     if not isinstance(images, Tensor):
+        images = [torch.as_tensor(image) for image in images]
         sizes = sorted({tuple(image.shape) for image in images})
         if len(sizes) != 1:
             raise ShapeError(
                 f"expected {split} images of one size, got {sizes or 'none'}: resize them first"
             )
-        images = torch.stack(list(images))
+        types = sorted({str(image.dtype) for image in images})
+        if len(types) != 1:
+            raise DataError(f"expected {split} images of one type, got {types}")
+        images = torch.stack(images)
     if images.dim() != 4 or not images.numel():
         raise ShapeError(
             f"expected {split} images (n, channels, height, width), got {tuple(images.shape)}"
         )
+    if images.is_floating_point() and not bool(images.isfinite().all()):
+        raise DataError(f"expected {split} images of finite numbers, got NaN or infinity")
     return images
 
 
 def _labels(y: Tensor, x: Tensor, split: str) -> Tensor:
+    y = torch.as_tensor(y)
     if y.shape != x.shape[:1]:
         raise ShapeError(f"expected {len(x)} {split} labels, got {tuple(y.shape)}")
-    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or int(y.min()) < 0:
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
         raise LabelError(f"expected {split} labels as whole numbers from 0, got {y.dtype}")
+    if int(y.min()) < 0:
+        raise LabelError(f"expected {split} labels from 0, got {int(y.min())}")
     return y.long()

@@ -50,6 +50,7 @@ class Network:
             raise OptionError(f"expected a replay balance of 0 or more, got {self.balance}")
         if self.seed < 0:
             raise OptionError(f"expected a seed of 0 or more, got {self.seed}")
+        object.__setattr__(self, "balance", float(self.balance))  # one name for 1 and 1.0
 
     def __str__(self) -> str:
         """Name it, for people and for folders."""
@@ -72,7 +73,8 @@ class Learner:
     ) -> None:
         self.pool, self.keep = pool, MASKS[network.mask]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(generator_for(START, network.seed).initial_seed())
+            first = generator_for(START, network.seed).initial_seed()
+            torch.default_generator.manual_seed(first)  # and not those of GPUs
             backbone = make_backbone().to(pool.shift)
             self.layer: Layer = LAYERS[network.layer](_size(backbone, pool), pool.n_classes)
         self.layer.to(pool.shift)

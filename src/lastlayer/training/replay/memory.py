@@ -33,7 +33,7 @@ def remember(rows: Tensor, y: Tensor, per_class: int, generator: torch.Generator
 
 
 def replayed(balance: float, largest: int) -> int:
-    """Count the instances of an old class in an epoch: balance × the largest count of a new class.
+    """Count the instances of an old class in an epoch: balance × the task's largest class.
 
     The product is exact for the decimal number that ``balance`` is written as; a half rounds up.
 
@@ -51,9 +51,9 @@ def with_replay(
     Rows of the task are untouched. An old class, one in the memory that the task has not, comes
     ``replayed`` times: every remembered sample equally often, the rest drawn without replacement.
     """
-    new_classes, counts = y[new].unique(return_counts=True)
+    classes, counts = y[new].unique(return_counts=True)
     n = replayed(balance, int(counts.max()))
-    old_classes = [c for c in y[memory].unique() if not bool((new_classes == c).any())]
+    old_classes = [c for c in y[memory].unique() if not bool((classes == c).any())]
     parts = [_resampled(memory[y[memory] == c], n, generator) for c in old_classes]
     return torch.cat([new, *parts])
 

@@ -58,19 +58,21 @@ def train_replay(
     """Train networks on a stream of image tasks with replay, side by side on the pool's device.
 
     Gives the end of the first task for each network, then of the next task. A network is trained
-    as it would be alone. On a GPU convolutions are computed in full float32, not in TF32.
+    as it would be alone, unless its backbone draws random numbers while it trains (dropout). On a
+    GPU convolutions are computed in full float32, not in TF32.
 
     Args:
         pool: the images, on the device to train on.
         tasks: the training rows of each task, in the order in which they arrive.
         networks: what to train; they may differ in layer, mask, balance and seed.
-        make_backbone: gives a new network from images to features (n, h), its weights drawn from
-            PyTorch's generator.
+        make_backbone: gives a new network from images to features (n, h) each time, its weights
+            drawn from PyTorch's generator.
         rules: what all networks have in common.
         orders: for each network the tasks in the order in which it meets them; None: as given.
         folder: where checkpoints are written after each epoch. A run that was killed goes on from
             there; it gives the ends of all tasks, also of those that were done.
-        on_epoch: called with the number of images after each epoch of a network.
+        on_epoch: called with the number of images after each epoch of a network, and for each
+            that a checkpoint has.
     """
     rows = [task.cpu() for task in tasks]
     y = pool.y.cpu()
@@ -88,7 +90,18 @@ def train_replay(
             setting = asdict(network) | {"order": list(order)} | common | first
             checkpoints = Checkpoints(Path(folder) / str(network), setting, rules.epochs)
         trainees.append(Trainee(network, stream, learner, steps, checkpoints))
-    return _train(trainees, len(tasks), rules.epochs, on_epoch or (lambda images: None))
+    _check_backbones([trainee.learner for trainee in trainees])
+    return _train(trainees, len(rows), rules.epochs, on_epoch or (lambda images: None))
+
+
+def _check_backbones(learners: Sequence[Learner]) -> None:
+    """Refuse networks that would train each other's weights."""
+    parts = [id(part) for learner in learners for part in learner.net.parameters()]
+    if len(set(parts)) < len(parts):
+        raise OptionError(
+            "expected make_backbone to give a new network each time, got one that was there "
+            "already; for one that is trained: lambda: copy.deepcopy(network)"
+        )
 
 
 def _orders(
@@ -110,6 +123,8 @@ def _train(
     for task in range(n_tasks):
         for trainee in trainees:
             trainee.begin(task)
+            for _ in trainee.right:
+                on_epoch(len(trainee.stream.rows[task]))
         for epoch in range(n_epochs):
             behind = [trainee for trainee in trainees if len(trainee.right) == epoch]
             orders = [trainee.stream.order(task, epoch) for trainee in behind]
