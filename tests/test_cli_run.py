@@ -203,11 +203,12 @@ def test_networks_are_trained_on_images(
     replay_plan(tmp_path, monkeypatch)
     assert run("run", "replay.toml", "--root", "cifar", "--dry-run", "--device", "cpu") == 0
     text = capsys.readouterr().out
-    assert "cifar10 images  incremental:3  balance 0.1  2" in text
+    setting = "balance 0.1, epochs 3, per_class 5, lr 0.05"  # what is not the paper's is said
+    assert f"cifar10 images  incremental:3  {setting}  2" in text
     assert "4 runs, 4 to make, in " in text
     assert run("run", "replay.toml", "--root", "cifar", "--device", "cpu") == 0
     text = capsys.readouterr().out
-    assert "weight_norm+group" in text
+    assert f"{setting}  weight_norm+group" in text
     assert "4 of 4 runs in runs/replay" in text
     assert run("export", "runs/replay", "table.csv") == 0
     assert pl.read_csv(tmp_path / "table.csv")["balance"].to_list() == [0.1, 0.1, 1.0, 1.0]

@@ -1,6 +1,7 @@
 """Networks trained end to end in a study: what is kept of them, and that nothing is made twice."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -10,24 +11,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from small_data import small_data
 from small_replay import BLOCK, plan_of, small_root
+from tests.training.small_images import SmallNet
+from torch.nn import functional
 
 from lastlayer.errors import PlanError
 from lastlayer.layers import LAYERS
 from lastlayer.results import Study, load
 from lastlayer.results.store import FILE
+from lastlayer.study import replay_make, replay_run
 from lastlayer.study.conduct import Watch, conduct
 from lastlayer.study.plan import Plan
 from lastlayer.study.prepare import prepare
 from lastlayer.study.replay_data import read_replay_data
 from lastlayer.study.replay_make import n_images
-from lastlayer.study.replay_result import Stage, ranking_rows
+from lastlayer.study.replay_result import Stage, ranking_rows, result_of
 from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.result import Outcome, Result
 from lastlayer.study.scenario_spec import ScenarioSpec
-from lastlayer.training.replay import ReplayRules
+from lastlayer.training.replay import Network, ReplayRules, train_replay
 from lastlayer.training.replay.learner import Learner
+from lastlayer.training.replay.trainee import TaskEnd
 
 
 @pytest.fixture(name="root")
@@ -47,7 +53,7 @@ def test_every_network_is_kept_with_what_came_of_it(root: Path, tmp_path: Path) 
     assert study.runs.is_empty()  # of heads on frozen features there are none
     assert study.replay.filter(state="done").height == len(made) == 8
     data = read_replay_data("cifar10", root)
-    right, parts = study.arrays("right_by_class"), study.arrays("lost_parts")
+    right = study.arrays("right_by_class")
     lost = 0
     for row in study.replay.iter_rows(named=True):
         rules = ReplayRules(3, 8, 5, "adam", 0.05)
@@ -62,7 +68,6 @@ def test_every_network_is_kept_with_what_came_of_it(root: Path, tmp_path: Path) 
         assert counts.shape == (1 + 3 * 3, 3)
         assert (counts[0] == -1).all()
         assert row["final"] == counts[-1].sum() / 12
-        assert parts[row["digest"]].sum((1, 2))[-1] == pytest.approx(row["lost"])
         if row["lost"]:
             shares = [row[f"lost_share_{part}"] for part in ("weights", "interference", "drift")]
             assert sum(shares) == pytest.approx(1)
@@ -94,6 +99,41 @@ def test_arrays_are_of_the_tasks_in_the_order_they_came(root: Path, tmp_path: Pa
     assert {weight.shape for weight in weights.values()} == {(3, 3, 5)}
 
 
+@pytest.mark.parametrize("head", ["linear", "weight_norm", "original_weight_norm"])
+def test_loss_and_drift_are_those_of_the_network_itself(root: Path, head: str) -> None:
+    """Found again from its answers and features after each task, class by class."""
+    spec, rules = ScenarioSpec("incremental", tasks=3), ReplayRules(3, 8, 5, "adam", 0.05)
+    run = ReplayRun("cifar10", spec, head, balance=0.1, seed=1, rules=rules)
+    stage = Stage(read_replay_data("cifar10", root), spec, torch.device("cpu"))
+    order, y = stage.order(run), stage.test_y
+    assert order != (0, 1, 2)
+    ends = list(
+        train_replay(stage.pool, stage.tasks, [run.network], SmallNet, rules, orders=[order])
+    )
+    insight = result_of(run, ends, stage).insight
+    right, z = np.array([answers(head, end) == y for end in ends]), [e.features for e in ends]
+    for then, c in enumerate(order):  # a task is a class here
+        for now in range(then, 3):
+            lost = right[then] & ~right[now] & (y == c)
+            assert insight["lost_parts"][now, c].sum() == pytest.approx(lost.sum())
+            before, after = (z[task][y == c].double() for task in (then, now))
+            moved = functional.cosine_similarity(before, after).clamp(-1, 1).acos().rad2deg()
+            assert insight["drift_angle"][now, c] == pytest.approx(moved.mean().item(), abs=1e-3)
+            vector = functional.normalize(ends[then].layer["weight"][c].double(), dim=0)
+            if head == "original_weight_norm":  # a gain below 0 turns it round
+                vector = vector * ends[then].layer["gamma"][c].sign()
+            along = ((after - before) @ vector).mean() / before.norm(dim=1).mean()
+            assert insight["drift_along"][now, c] == pytest.approx(along.item(), abs=1e-5)
+    assert insight["lost_parts"].sum() > 0
+
+
+def answers(head: str, end: TaskEnd) -> NDArray[np.int64]:
+    layer = LAYERS[head](5, 3)
+    layer.load_state_dict(dict(end.layer))
+    with torch.no_grad():
+        return layer(end.features).argmax(1).numpy()
+
+
 def test_what_is_there_is_not_made_again(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,17 +147,42 @@ def test_what_is_there_is_not_made_again(
     assert make(plan_of("0-1"), tmp_path / "out", root)[1] == []
 
 
-def test_checkpoints_are_ours_and_nothing_else_is_removed(root: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_checkpoints_are_removed_and_nothing_else(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, kept = tmp_path / "out", shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda *paths, **options: None)
+    make(plan_of("0"), out, root)  # ended before it could remove them
+    left = list((out / "checkpoints").glob("*/*/task-*.safetensors"))
+    assert len(left) == 4 * 3
+    own = out / "checkpoints" / "my-own.pt"
+    own.touch()
+    other = left[0].parents[1] / str(Network(seed=9))  # of another plan with the same rules
+    other.mkdir()
+    monkeypatch.setattr(shutil, "rmtree", kept)
     make(plan_of("0"), out, root)
-    (out / "checkpoints" / "left").mkdir(parents=True)  # by a process that ended just then
+    assert not any(path.exists() for path in left)
+    assert own.exists()
+    assert other.exists()
+    own.unlink()
+    other.rmdir()
     make(plan_of("0"), out, root)
     assert not (out / "checkpoints").exists()
-    (out / "checkpoints").mkdir()
-    small_data().save(tmp_path / "small.safetensors")
-    heads = {"features": str(tmp_path / "small.safetensors"), "scenario": "iid", "heads": ["mean"]}
-    make(Plan.model_validate({"preset": "paper", "experiment": [heads]}), out, root)
-    assert (out / "checkpoints").exists()  # a plan without networks has none
+
+
+def test_checkpoints_of_another_method_are_not_gone_on_from(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "rmtree", lambda *paths, **options: None)
+    plan, out = plan_of("0", heads=["linear"], balance=1.0), tmp_path / "out"
+    make(plan, out, root)
+    steps: list[int] = []
+    step = Learner.step
+    monkeypatch.setattr(Learner, "step", lambda *args: steps.append(1) or step(*args))
+    for module in (replay_make, replay_run):
+        monkeypatch.setattr(module, "METHOD", 2)
+    make(plan, out, root)
+    assert len(steps) > 20
 
 
 def test_heads_and_networks_in_one_plan(root: Path, tmp_path: Path) -> None:

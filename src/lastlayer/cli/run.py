@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -185,9 +186,13 @@ def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
 
 
 def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
-    yield "features", "scenario", "balance", "layer", "images", "final accuracy in %"
+    from lastlayer.study.replay_run import setting_of  # noqa: PLC0415
+    from lastlayer.training.replay import ReplayRules  # noqa: PLC0415
+
+    yield "features", "scenario", "setting", "layer", "images", "final accuracy in %"
     for row in networks.iter_rows(named=True):
         mean, deviation = (percent(row[name]) for name in ("mean", "deviation"))
         accuracy = "diverged" if mean is None else spread(mean, deviation)
-        what = row["features"], row["scenario"], f"{row['balance']:g}", row["head"]
+        rules = ReplayRules(**{rule.name: row[rule.name] for rule in fields(ReplayRules)})
+        what = row["features"], row["scenario"], setting_of(row["balance"], rules), row["head"]
         yield *what, f"{row['images']:,.0f}", accuracy

@@ -1,6 +1,5 @@
 """Conducting a study: what its store does not hold yet is made, and kept as soon as it is there."""
 
-import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from lastlayer.study.meter import Tell
 from lastlayer.study.prepare import Prepared
 from lastlayer.study.record import columns_of, record
 from lastlayer.study.replay_data import ReplayData
-from lastlayer.study.replay_make import make_replay
+from lastlayer.study.replay_make import discard, make_replay
 from lastlayer.study.replay_run import METHOD as REPLAY_METHOD
 from lastlayer.study.result import AnyRun, Outcome
 from lastlayer.study.run import METHOD, Run
@@ -84,8 +83,7 @@ def conduct(
         for result in make_replay(left, ready.images, checkpoints, where, watch.on_progress):
             _keep(store, digests, [result])
             watch.on_kept([result])
-        if ready.replay:  # all are kept, also those whose process ended just then
-            shutil.rmtree(checkpoints, ignore_errors=True)
+        discard(ready.replay.values(), ready.images, checkpoints)  # killed after they were kept
 
 
 def _generations(ready: Prepared, states: dict[str, tuple[int, str]]) -> list[list[Run]]:

@@ -8,7 +8,7 @@ import torch
 
 from lastlayer.study.replay_data import ReplayData
 from lastlayer.study.replay_make import backbone, n_images
-from lastlayer.study.replay_run import ReplayRun
+from lastlayer.study.replay_run import ReplayRun, setting_of
 from lastlayer.training.replay.image_pool import make_image_pool
 from lastlayer.training.replay.learner import Learner, Network
 from lastlayer.training.replay.steps import steps_of, take_epoch
@@ -26,18 +26,25 @@ def forecast_replay(
 ) -> list[Row]:
     """Give features, scenario and balance, the networks, those not kept yet, and seconds."""
     rows: dict[tuple[str, str, str], Counter[str]] = {}
+    first: dict[tuple[str, str, str], ReplayRun] = {}
     for digest, run in runs.items():
-        what = (run.features, str(run.scenario), f"balance {run.balance:g}")
+        what = (run.features, str(run.scenario), setting_of(run.balance, run.rules))
         row = rows.setdefault(what, Counter())
+        first.setdefault(what, run)
         row["runs"] += 1
         if digest not in kept:
             row["left"] += 1
             row["images"] += n_images(run, data[run.features])
-    if not any(row["left"] for row in rows.values()):
-        return [(what, row["runs"], 0, 0.0) for what, row in rows.items()]
-    together = max(row["left"] for row in rows.values())
-    rate = _rate(next(iter(runs.values())), together, device)
-    return [(w, row["runs"], row["left"], row["images"] / rate) for w, row in rows.items()]
+    together = max((row["left"] for row in rows.values()), default=0)
+    rates: dict[int, float] = {}  # by the size of batches
+    for what, run in first.items():
+        size = run.rules.batch_size
+        if rows[what]["left"] and size not in rates:
+            rates[size] = _rate(run, together, device)
+    return [
+        (what, row["runs"], row["left"], row["images"] / rates.get(run.rules.batch_size, 1.0))
+        for (what, row), run in zip(rows.items(), first.values(), strict=True)
+    ]
 
 
 def _rate(run: ReplayRun, n: int, device: torch.device) -> float:

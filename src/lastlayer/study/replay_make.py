@@ -3,7 +3,8 @@
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -15,11 +16,11 @@ from lastlayer.features.resnet20 import ResNet20
 from lastlayer.study.meter import Tell
 from lastlayer.study.replay_data import ReplayData
 from lastlayer.study.replay_result import Stage, result_of
-from lastlayer.study.replay_run import ReplayRun
+from lastlayer.study.replay_run import METHOD, ReplayRun
 from lastlayer.study.result import Result
 from lastlayer.training.replay import train_replay
 from lastlayer.training.replay.learner import Network
-from lastlayer.training.replay.memory import replayed
+from lastlayer.training.replay.memory import ReplayStream
 from lastlayer.training.replay.trainee import TaskEnd
 
 
@@ -90,6 +91,16 @@ def _train(
             shutil.rmtree(folder / str(end.network))
 
 
+def discard(runs: Iterable[ReplayRun], data: Mapping[str, ReplayData], folder: Path) -> None:
+    """Remove what is left of the checkpoints of networks that are kept, and empty folders."""
+    for run in runs:
+        group = folder / _name(run, data[run.features])
+        shutil.rmtree(group / str(run.network), ignore_errors=True)
+        for left in (group, folder):
+            with suppress(OSError):  # not empty, or never there
+                left.rmdir()
+
+
 def together(run: ReplayRun) -> object:
     """Say which networks train at once: those that have this in common."""
     return run.dataset, run.scenario, run.balance, run.rules
@@ -98,16 +109,13 @@ def together(run: ReplayRun) -> object:
 def n_images(run: ReplayRun, data: ReplayData) -> int:
     """Count the images that a network is trained on, in all epochs of all tasks."""
     scenario = data.scenario(run.scenario, run.order)
-    y, old, n = data.train.labels[scenario.label], set[int](), 0
-    for rows in scenario.tasks:
-        classes, counts = y[rows].unique(return_counts=True)
-        replayed_classes = old - set(classes.tolist())
-        n += len(rows) + len(replayed_classes) * replayed(run.balance, int(counts.max()))
-        old |= set(classes.tolist())
-    return n * run.rules.epochs
+    y = data.train.labels[scenario.label]
+    stream = ReplayStream(scenario.tasks, y, run.rules.per_class, run.balance, run.seed)
+    return sum(map(len, stream.rows)) * run.rules.epochs
 
 
 def _name(run: ReplayRun, data: ReplayData) -> str:
     """Name what a group has in common, for its folder: another setting has another one."""
     common = asdict(run.rules) | {"scenario": str(run.scenario), "images": data.fingerprint}
+    common["method"] = METHOD
     return sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]

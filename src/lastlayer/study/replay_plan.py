@@ -48,11 +48,11 @@ class Replay(Strict):
     ] = ("linear", "linear+group", "weight_norm", "weight_norm+group")
     balance: Annotated[tuple[Balance, ...], Many, Field(min_length=1)] = (0.01, 0.1, 0.5, 1.0)
     seeds: Seeds | None = None  # None: the plan's
-    epochs: Count = 5
-    per_class: Count = 2000
-    batch_size: Annotated[int, Field(ge=2)] = 8
-    optimizer: Annotated[str, PlainValidator(_optimizer)] = "adam"
-    lr: Rate = 1e-3
+    epochs: Count = ReplayRules.epochs
+    per_class: Count = ReplayRules.per_class
+    batch_size: Annotated[int, Field(ge=2)] = ReplayRules.batch_size
+    optimizer: Annotated[str, PlainValidator(_optimizer)] = ReplayRules.optimizer
+    lr: Rate = ReplayRules.lr
 
     def runs(self, seeds: tuple[int, ...]) -> Iterator[ReplayRun]:
         """Give every combination; ``seeds`` are the plan's."""

@@ -4,14 +4,23 @@ import json
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 
-from lastlayer.layers import LAYERS
-from lastlayer.names import look_up
 from lastlayer.study.scenario_spec import ScenarioSpec
 from lastlayer.training.replay import ReplayRules
 from lastlayer.training.replay.learner import Network
 
 METHOD = 1  # raised whenever the same run on the same images would give other numbers
 BACKBONE = "resnet20"
+
+
+def setting_of(balance: float, rules: ReplayRules) -> str:
+    """Say what a network has besides its layer: the balance, and rules that are not the paper's.
+
+    >>> setting_of(0.1, ReplayRules(epochs=20))
+    'balance 0.1, epochs 20'
+    """
+    usual = asdict(ReplayRules())
+    other = (f"{name} {value}" for name, value in asdict(rules).items() if value != usual[name])
+    return ", ".join([f"balance {balance:g}", *other])
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,7 @@ class ReplayRun:
 
     def __post_init__(self) -> None:
         """Check the names and numbers."""
-        look_up(self.head, LAYERS, "layer")
-        self.network  # noqa: B018  (checks the rest)
+        self.network  # noqa: B018  (checks them)
 
     @property
     def features(self) -> str:
@@ -53,7 +61,7 @@ class ReplayRun:
     @property
     def place(self) -> str:
         """What it can be compared on."""
-        return f"{self.features} {self.scenario} balance {self.balance:g}"
+        return f"{self.features} {self.scenario} {setting_of(self.balance, self.rules)}"
 
     @property
     def candidate(self) -> str:
