@@ -11,6 +11,7 @@ from lastlayer.report.sections import make_sections
 from lastlayer.report.tables import NAMES, OF_REPLAY, make_tables
 from lastlayer.report.tables.claims import FAILS, HOLDS
 from lastlayer.report.tables.claims_replay import group_masking
+from lastlayer.report.tables.replay import since_learned
 from lastlayer.results import load
 from lastlayer.results.store import Record, open_store
 
@@ -148,6 +149,40 @@ def test_the_papers_last_conclusion(gains: dict[float, float], verdict: str) -> 
     assert found[1] == (verdict == HOLDS)
     assert f"balance 0.01: {gains[0.01]:+.2f}" in found[0]
     assert group_masking(pl.DataFrame(rows[:2])) is None  # one balance tells nothing
+
+
+def test_settings_are_judged_one_by_one() -> None:
+    """One with gains 9 and 1, and one with 1 and 2: together they would hold."""
+    cell = {"features": "f", "scenario": "s", "label": "l", "head": "linear"}
+    rows = [
+        cell | {"setting": name, "balance": balance, "mask": mask, "mean": gain * (mask == "group")}
+        for name, gains in {"5 epochs": (9.0, 1.0), "20 epochs": (1.0, 2.0)}.items()
+        for balance, gain in zip((0.01, 0.1), gains, strict=True)
+        for mask in ("none", "group")
+    ]
+    assert group_masking(pl.DataFrame(rows)) == (
+        "gains by group masking: 5 epochs: balance 0.01: +9.00, balance 0.1: +1.00; "
+        "20 epochs: balance 0.01: +1.00, balance 0.1: +2.00",
+        False,
+    )
+
+
+@pytest.mark.parametrize(("lowest", "kind"), [(0.01, "log"), (0.0, "linear")])
+def test_a_balance_of_0_has_a_place_on_the_axis(folder: Path, lowest: float, kind: str) -> None:
+    tables = dict(make_tables(load(folder)))
+    balance = pl.col("balance").replace(0.01, lowest)
+    tables["replay"] = tables["replay"].with_columns(balance)
+    (section,) = (s for s in make_sections(tables) if s.name == "replay")
+    axes = {
+        layer["encoding"]["x"]["scale"]["type"]
+        for layer in section.panels[0].figures[0].spec["layer"]
+    }
+    assert axes == {kind}
+
+
+def test_tasks_are_counted_also_where_nothing_could_be_measured() -> None:
+    unknown = np.array([[0.0], [np.nan], [90.0]])  # all features of the class were zero
+    assert list(since_learned(unknown)) == [(0, 0.0), (2, 90.0)]
 
 
 def test_a_study_of_heads_has_no_such_part(folder: Path) -> None:

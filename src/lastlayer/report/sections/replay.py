@@ -1,5 +1,7 @@
 """Networks trained end to end with replay: what group masking is worth (Fig. 7), and drift."""
 
+from typing import Literal
+
 import altair as alt
 import polars as pl
 
@@ -47,15 +49,20 @@ def _settings(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
 
 
 def _accuracy(table: pl.DataFrame) -> Panel:
-    balance = alt.X("balance:Q", title="replay balance", scale=alt.Scale(type="log"))
     images = alt.X("images:Q", title="images trained on")
     figures = [
         Figure(file_name("replay", what, title), f"{title}: {what}", *_lines(part, x))
         for title, part in _settings(table)
-        for what, x in (("balance", balance), ("images", images))
+        for what, x in (("balance", _balance(part)), ("images", images))
     ]
     caption = "Final accuracy on all classes, mean and deviation over seeds. (Fig. 7)"
     return Panel(caption, figures, heads_of(table))
+
+
+def _balance(part: pl.DataFrame) -> alt.X:
+    """Lay out balances by their ratios; where one is 0, by their values."""
+    kind: Literal["log", "linear"] = "log" if part["balance"].gt(0).all() else "linear"
+    return alt.X("balance:Q", title="replay balance", scale=alt.Scale(type=kind))
 
 
 def _lines(part: pl.DataFrame, x: alt.X) -> Plot:

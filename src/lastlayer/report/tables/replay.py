@@ -53,7 +53,7 @@ def projection_drift(study: Study) -> pl.DataFrame:
         for run in runs.iter_rows(named=True)
         for measure, scale in MEASURES.items()
         if run["digest"] in arrays[measure]
-        for point in _since(arrays[measure][run["digest"]] * scale)
+        for point in since_learned(arrays[measure][run["digest"]] * scale)
     ]
     long = pl.DataFrame(rows, schema=SCHEMA, orient="row")
     table = long.group_by(*PLACE, "measure", "tasks_ago").agg(
@@ -78,10 +78,10 @@ def _networks(study: Study) -> pl.DataFrame:
     return with_names(study.replay.filter(state="done")).with_columns(setting.alias("setting"))
 
 
-def _since(drift: NDArray[Any]) -> Iterator[tuple[int, float]]:
+def since_learned(drift: NDArray[Any]) -> Iterator[tuple[int, float]]:
     """Average (T, classes) over classes, by the number of tasks since each was learned."""
     known = ~np.isnan(drift)
-    ago = np.cumsum(known, axis=0) - 1
+    ago = np.arange(len(drift))[:, None] - known.argmax(axis=0)
     for tasks in range(len(drift)):
         values = drift[known & (ago == tasks)]
         if len(values):
