@@ -82,3 +82,32 @@ def test_what_group_masking_adds(rows: list[list[str]]) -> None:
             none, group = (some.filter(mask=mask)["final"].to_numpy() for mask in ("none", "group"))
             gain = 100 * (group - none)
             assert text == f"{gain.mean():+.2f} ± {gain.std():.2f}"
+
+
+def test_numbers_in_the_text() -> None:
+    text = " ".join((TOP / "docs" / "replay.md").read_text(encoding="utf-8").split())
+    runs, longer = networks("runs.csv"), networks("20-epochs.csv")
+
+    def mean(of: pl.DataFrame, balance: float, name: str, what: pl.Expr) -> str:
+        head, _, mask = name.partition("+")
+        some = of.filter(balance=balance, head=head, mask=mask or "none")
+        return f"{100 * some.select(what.mean()).item():.1f}"
+
+    forgetting, final = pl.col("forgetting"), pl.col("final")
+    for balance in (0.01, 1.0):
+        less, more = (mean(runs, balance, name, forgetting) for name in ("linear+group", "linear"))
+        assert f"{less} % instead of {more} % at {balance:g}" in text
+    weights, drift = (pl.col("lost") * pl.col(share) / 10_000 for share in (SHARES[0], SHARES[2]))
+    for balance in (0.01, 1.0):
+        for layer in ("linear", "weight_norm"):
+            before, after = (mean(runs, balance, f"{layer}{m}", weights) for m in ("", "+group"))
+            assert f"from {before} to {after} %" in text
+    for layer in ("linear", "weight_norm"):
+        before, after = (mean(runs, 0.01, f"{layer}{m}", drift) for m in ("", "+group"))
+        assert f"({before} to {after} %" in text
+    falls = [
+        f"{name} {'falls ' * (name == 'linear')}from {mean(runs, 0.1, name, final)} "
+        f"to {mean(longer, 0.1, name, final)} %"
+        for name in ("linear", "linear+group")
+    ]
+    assert ", ".join(falls) in text
