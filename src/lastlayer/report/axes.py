@@ -25,7 +25,14 @@ def class_axis(names: Mapping[int, str], angle: float = 0) -> alt.Axis:
     """
     few = len(names) <= FEW
     label = _look_up(names, "datum.label") if few else alt.Undefined
-    return alt.Axis(labels=few, ticks=few, labelAngle=angle, labelLimit=105, labelExpr=label)
+    return alt.Axis(
+        labels=few,
+        ticks=few,
+        labelAngle=angle,
+        labelLimit=105,
+        labelExpr=label,
+        titlePadding=20 if few else 4,  # a reader's font may be wider than ours
+    )
 
 
 def with_name(chart: Chart, names: Mapping[int, str], number: str, name: str) -> Chart:

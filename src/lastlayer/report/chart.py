@@ -62,7 +62,7 @@ def look_of(heads: Sequence[str], hidden: Sequence[str]) -> HeadLook:
     layers = list(dict.fromkeys(layer for layer, _, _ in drawn))
     masks = [mask for mask in MASKS if mask in {mask or "none" for _, _, mask in drawn}]
     names = alt.Legend(title="layer", values=layers, symbolOpacity=1)
-    dashes = alt.Legend(title="mask", values=masks) if len(masks) > 1 else None
+    dashes = alt.Legend(title="mask", values=masks, symbolSize=900) if len(masks) > 1 else None
     return HeadLook(
         alt.Color("head:N", scale=layer_scale(), legend=names),
         alt.Shape("head:N", scale=marker_scale(), legend=names),

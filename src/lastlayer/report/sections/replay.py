@@ -62,7 +62,8 @@ def _accuracy(table: pl.DataFrame) -> Panel:
 def _balance(part: pl.DataFrame) -> alt.X:
     """Lay out balances by their ratios; where one is 0, by their values."""
     kind: Literal["log", "linear"] = "log" if part["balance"].gt(0).all() else "linear"
-    return alt.X("balance:Q", title="replay balance", scale=alt.Scale(type=kind))
+    axis = alt.Axis(values=part["balance"].unique().sort().to_list(), format="~g")
+    return alt.X("balance:Q", title="replay balance", scale=alt.Scale(type=kind), axis=axis)
 
 
 def _lines(part: pl.DataFrame, x: alt.X) -> Plot:
@@ -86,7 +87,8 @@ def _causes(table: pl.DataFrame) -> Panel:
 
 
 def _bars(part: pl.DataFrame) -> Plot:
-    where = pl.format("{}, balance {}", "name", "balance").alias("where")
+    balance = pl.col("balance").map_elements("{:g}".format, pl.String)
+    where = pl.format("{}, balance {}", "name", balance).alias("where")
     long = pl.concat(
         part.select(
             where,
