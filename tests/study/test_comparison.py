@@ -98,6 +98,13 @@ def test_the_bound_is_the_best_head_on_everything() -> None:
     assert best.row(0)[:2] == (bound.head, bound.accuracy)
 
 
+def test_of_equally_good_heads_the_thriftiest_comes_first() -> None:
+    heads = ["knn", "median", "linear", "mean", "slda"]
+    table = pl.DataFrame({"head": heads, "mask": "none", "order": 0, "task": 0, "epoch": 1,
+                          "accuracy": [1.0, 1.0, 1.0, 1.0, 0.5]})  # fmt: skip
+    assert rank(table)["head"].to_list() == ["mean", "linear", "median", "knn", "slda"]
+
+
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
@@ -115,6 +122,11 @@ def test_the_bound_is_the_best_head_on_everything() -> None:
             [("linear", 0.693), ("slda", 0.60)],
             "Use linear: it ends at 69.3 %, as good as weight_norm trained on everything at "
             "once (69.3 %).",
+        ),
+        (
+            [("mean", 1.0), ("slda", 1.0), ("knn", 1.0)],
+            "Use mean (slda, knn are as good): it ends at 100.0 %, 30.7 points above weight_norm "
+            "trained on everything at once (69.3 %).",
         ),
         ([("linear", None)], "No head has learned anything: use a smaller learning rate."),
     ],

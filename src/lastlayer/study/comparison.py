@@ -11,6 +11,7 @@ from lastlayer.features import Features
 from lastlayer.heads import ALL_HEADS, HEADS, split_name
 from lastlayer.heads.gradient import LEARNING_RATES
 from lastlayer.heads.head import Preset
+from lastlayer.results.tables import THRIFT
 from lastlayer.study.execute import execute
 from lastlayer.study.progress import bar
 from lastlayer.study.ranking import Bound
@@ -79,7 +80,7 @@ def upper_bound(
     spec = ScenarioSpec("iid", label=label)
     runs = [_run(spec, head, preset, lr, order=0) for head in HEADS]
     results = _results(runs, data, device, progress)
-    best = max(results, key=lambda result: np.nan_to_num(result.final))
+    best = max(results, key=lambda r: (np.nan_to_num(r.final), -THRIFT.index(r.run.head)))
     return Bound(best.run.head_name, best.final)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from lastlayer.results.tables import deviation, head_name
+from lastlayer.results.tables import deviation, head_name, thrift
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Bound:
 
 def rank(table: pl.DataFrame) -> pl.DataFrame:
     """Rank heads by their final accuracy, best first; those that diverged come last.
+
+    Of equally good ones the thriftiest comes first.
 
     Args:
         table: what ``compare`` gives.
@@ -40,7 +42,9 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
             deviation(accuracy).alias("deviation"),
             accuracy.null_count().alias("diverged"),
         )
-        .sort("diverged", "accuracy", descending=[False, True], maintain_order=True)
+        .sort(
+            "diverged", "accuracy", thrift(), descending=[False, True, False], maintain_order=True
+        )
     )
 
 
@@ -50,8 +54,10 @@ def advise(ranking: pl.DataFrame, bound: Bound) -> str:
     if best["accuracy"] is None:
         return "No head has learned anything: use a smaller learning rate."
     gap = 100 * (bound.accuracy - best["accuracy"])
+    level = ranking.filter(accuracy=best["accuracy"])["head"].to_list()[1:]
+    equal = f" ({', '.join(level)} {'is' if len(level) == 1 else 'are'} as good)" if level else ""
     sentence = (
-        f"Use {best['head']}: it ends at {_percent(best['accuracy'])}, "
+        f"Use {best['head']}{equal}: it ends at {_percent(best['accuracy'])}, "
         f"{_beside(gap)} {bound.head} trained on "
         f"everything at once ({_percent(bound.accuracy)})"
     )

@@ -7,6 +7,7 @@ from lastlayer.report.chart import DATA, POINTS, layer_scale, marker_scale, size
 from lastlayer.report.drift import MEANING
 from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, by_stream
 from lastlayer.report.shown import Table, number, spread, words
+from lastlayer.results.tables import thrift
 
 AXIS = f"final {POINTS}"
 BEST, BOUND, LINEAR = "best head", "all data at once", "linear layer"
@@ -14,8 +15,9 @@ COLUMNS = ("head", "name", "mean", "deviation", "runs")
 
 
 def best_of(part: pl.DataFrame) -> Row:
-    """Give the row of the best head; of equals the first."""
-    return part.filter(pl.col("mean") == pl.col("mean").max()).row(0, named=True)
+    """Give the row of the best head; of equally good ones the thriftiest."""
+    best = part.filter(pl.col("mean") == pl.col("mean").max())
+    return best.sort(thrift(), maintain_order=True).row(0, named=True)
 
 
 def bounds(iid: pl.DataFrame) -> dict[tuple[str, str], Row]:
