@@ -42,6 +42,16 @@ def test_import(
     assert os.listdir(out.parent) == [out.name]
 
 
+def test_import_never_overwrites_what_it_reads(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    before = table.read_bytes()
+    options = ["--embedding", "emb", "--label", "y", "--out", table]
+    assert run(monkeypatch, "import", table, *options) == 1
+    assert "another file as --out than the one that is read" in capsys.readouterr().err
+    assert table.read_bytes() == before
+
+
 def test_an_error_is_one_line_without_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
 ) -> None:

@@ -216,6 +216,17 @@ def test_networks_are_trained_on_images(
     assert "4 runs, 0 to make; results in runs/replay" in capsys.readouterr().out
 
 
+def test_a_slip_found_in_the_data_names_the_plan(
+    run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay_plan(tmp_path, monkeypatch)
+    plan = tmp_path / "replay.toml"
+    plan.write_text(plan.read_text().replace("per_class = 5", "per_class = 5000"))
+    assert run("run", "replay.toml", "--root", "cifar") == 1
+    said = "error: replay.toml: replay[0]: expected a memory no larger than a class, got 5000"
+    assert capsys.readouterr().err.startswith(said)
+
+
 def test_without_images_it_says_where_they_come_from(run: Call, capsys: Captured) -> None:
     assert run("run", "replay") == 1
     error = capsys.readouterr().err

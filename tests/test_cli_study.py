@@ -85,10 +85,14 @@ def test_compare(run: Call, capsys: Captured, features: Path) -> None:
     ranking = [line.split()[:2] for line in text.splitlines() if line.strip()[:1].isdigit()]
     assert {head for _, head in ranking} == {"slda", "linear", "cosine+single"}
     assert "Upper bound: " in text
-    assert text.splitlines()[-1].startswith("Use ")
+    assert text.splitlines()[-2].startswith("Use ")
+    assert text.splitlines()[-1] == f"wrote {out}"
     table = pl.read_csv(out)
     assert table.columns == ["head", "mask", "order", "task", "epoch", "accuracy"]
     assert table.height == 3 * 2 * (1 + 2 * 5)
+    again = out.with_suffix(".parquet")
+    assert run("compare", features, "--incremental", 2, *heads, "--orders", 2, "--out", again) == 0
+    assert pl.read_parquet(again)["head"].equals(table["head"])
 
 
 def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, features: Path) -> None:
@@ -105,7 +109,9 @@ def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, feat
         ([], "expected one of --scenario, --incremental and --by, got none"),
         (["--by", "day", "--incremental", 2], "got incremental:2 and mixed:day"),
         (["--incremental", 3], "divides the 4 classes"),
-        (["--incremental", 3], "--incremental 2,1,1"),
+        (["--incremental", 3], "--incremental 2,1,1, or incremental:2,1,1 in a plan"),
+        (["--incremental", 0], "divides the 4 classes, got 0"),
+        (["--incremental", 9], "at most a task for each of the 4 classes, got 9"),
         (["--scenario", "incremental"], "write incremental:5"),
         (["--by", "dya"], "did you mean 'day'"),
         (["--scenario", "lifelnog:day"], "did you mean 'lifelong'"),
@@ -115,7 +121,8 @@ def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, feat
         (["--incremental", 2, "--label", "class"], "unknown label column 'class'"),
         (["--incremental", 2, "--lr", -1], "learning rate above 0"),
         (["--incremental", 2, "--device", "gpu"], "unknown device 'gpu'"),
-        (["--incremental", 2, "--out", "."], "expected a file that can be written"),
+        (["--incremental", 2, "--out", "table.txt"], "a .csv or .parquet file to write"),
+        (["--incremental", 2, "--out", "."], "a .csv or .parquet file to write"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

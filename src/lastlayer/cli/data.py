@@ -9,6 +9,7 @@ import typer
 from lastlayer.cli.app import app
 from lastlayer.cli.images import image_bar
 from lastlayer.cli.out import make_room
+from lastlayer.errors import OptionError
 
 
 @app.command("import")
@@ -30,6 +31,8 @@ def import_(
     from lastlayer.features.importing import import_features  # noqa: PLC0415
 
     make_room(out)
+    if out.exists() and out.samefile(file):
+        raise OptionError(f"expected another file as --out than the one that is read, got {out}")
     data = import_features(file, embedding, label, domain or (), split=split, test=test, seed=seed)
     data.save(out)
     print(f"wrote {out}: {data}")

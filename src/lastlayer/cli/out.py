@@ -2,8 +2,25 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from lastlayer.atomic import in_place_of
 from lastlayer.errors import OptionError, WriteError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def check_table(file: Path) -> None:
+    """Refuse to write a table in a format that is none."""
+    if file.suffix not in (".csv", ".parquet"):
+        raise OptionError(f"expected a .csv or .parquet file to write, got {file}")
+
+
+def write_table(table: "pl.DataFrame", file: Path) -> None:
+    """Write a table as its file's name says."""
+    with in_place_of(file) as part:
+        (table.write_csv if file.suffix == ".csv" else table.write_parquet)(part)
 
 
 def make_room(out: Path | None) -> None:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from lastlayer import __version__
-from lastlayer.atomic import in_place_of
 from lastlayer.cli.app import app
-from lastlayer.cli.out import make_room
+from lastlayer.cli.out import check_table, make_room, write_table
 from lastlayer.cli.study import Device
 from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.cli.view import View, duration
-from lastlayer.errors import OptionError
+from lastlayer.errors import PlanError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,7 +65,10 @@ def run(
     folder = out or Path("runs") / Path(plan).stem
     choose_device(device)
     content, text = read_plan(plan)
-    ready = prepare(content, features, root)
+    try:
+        ready = prepare(content, features, root)
+    except PlanError as error:
+        raise PlanError(f"{plan}: {error}") from error
     if not as_json:
         _say_what_is_missing(ready)
     if dry_run:
@@ -89,15 +91,13 @@ def export(
 
     from lastlayer.results import load  # noqa: PLC0415
 
-    if file.suffix not in (".csv", ".parquet"):
-        raise OptionError(f"expected a .csv or .parquet file to write, got {file}")
+    check_table(file)
     make_room(file)
     study = load(folder)
     tables = [study.done, study.replay.filter(state="done")]
     done = pl.concat([table for table in tables if table.height] or tables[:1], how="diagonal")
     done = done.drop("state", "message")
-    with in_place_of(file) as part:
-        (done.write_csv if file.suffix == ".csv" else done.write_parquet)(part)
+    write_table(done, file)
     print(f"{count(done.height, 'run')} in {file}")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastlayer.cli.app import app
-from lastlayer.cli.out import make_room
+from lastlayer.cli.out import check_table, make_room, write_table
 from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.errors import DataError, OptionError
 
@@ -41,13 +41,17 @@ def compare(
     label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, if not each head's own.")] = None,
     device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write all accuracies to this CSV file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all accuracies to this .csv or .parquet.")
+    ] = None,
 ) -> None:
     """Rank heads on a stream of data, and say which one to use."""
     from lastlayer import load_features, study  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.heads import ALL_HEADS  # noqa: PLC0415
 
-    make_room(out)
+    if out is not None:
+        check_table(out)
+        make_room(out)
     data = load_features(features, label)
     chosen = _scenario(features, label, scenario, incremental, by)
     names = [name for part in heads or ALL_HEADS for name in part.split(",") if name]
@@ -57,13 +61,15 @@ def compare(
     except DataError as error:  # such as a file made for another scenario
         raise DataError(f"{features}: {error}") from error
     if out is not None:
-        table.write_csv(out)
+        write_table(table, out)
     ranking, bound = study.rank(table), study.upper_bound(data, chosen, **options)
     tried = count(orders, "order")
     print(f"{data}\n{chosen}, {tried} of its tasks, preset {preset}: final accuracy in %\n")
     print(columns(_ranked(ranking), indent="  "))
     print(f"\nUpper bound: {100 * bound.accuracy:.1f} %, {bound.head} on everything at once.")
     print(study.advise(ranking, bound))
+    if out is not None:
+        print(f"wrote {out}")
 
 
 def _scenario(

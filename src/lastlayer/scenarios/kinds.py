@@ -81,6 +81,10 @@ def nested(data: Data, by: str, label: str | None = None, order: int = 0) -> Sce
 
 def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
     if isinstance(tasks, int):
+        if tasks > n_classes:
+            raise OptionError(
+                f"expected at most a task for each of the {n_classes} classes, got {tasks}"
+            )
         if tasks < 1 or n_classes % tasks:
             raise OptionError(
                 f"expected a number of tasks that divides the {n_classes} classes, got {tasks}; "
@@ -95,12 +99,13 @@ def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
 
 
 def _example(tasks: int, n_classes: int) -> str:
-    """Share the classes out as evenly as can be, if there are enough, both ways to write it."""
-    if not 1 <= tasks <= n_classes:
+    """Share the classes out as evenly as can be, in each way to write it."""
+    if tasks < 1:
         return ""
     few, more = divmod(n_classes, tasks)
     sizes = [few + 1] * more + [few] * (tasks - more)
-    return f": tasks={sizes}, --incremental {','.join(map(str, sizes))}"
+    text = ",".join(map(str, sizes))
+    return f": tasks={sizes}, --incremental {text}, or incremental:{text} in a plan"
 
 
 def _other_column(data: Data, by: str, label: str | None) -> str:

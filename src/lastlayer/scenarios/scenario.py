@@ -32,13 +32,15 @@ class Data(Protocol):
     def test(self) -> Split: ...  # noqa: D102
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scenario:
     """Row indices per task; the data themselves are neither copied nor held.
 
     >>> from lastlayer import load_features, make_scenario
     >>> data = load_features("cifar10")
     >>> scenario = make_scenario("cifar10", data, order=1)
+    >>> scenario
+    Scenario(cifar10: 10 classes, tasks of 10000, 10000, 10000, 10000, 10000 rows)
     >>> scenario.n_tasks, scenario.n_classes, scenario.order
     (5, 10, (2, 1, 4, 0, 3))
     >>> data.train.labels[scenario.label][scenario.tasks[0]].unique()
@@ -57,6 +59,10 @@ class Scenario:
         for number, rows in zip(self.order, self.tasks, strict=True):
             if not len(rows):
                 raise DataError(f"expected training rows in every task, but task {number} has none")
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(str(len(rows)) for rows in self.tasks)
+        return f"Scenario({self.name}: {self.n_classes} classes, tasks of {sizes} rows)"
 
     @property
     def n_tasks(self) -> int:

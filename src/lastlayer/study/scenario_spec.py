@@ -72,7 +72,7 @@ class ScenarioSpec:
             )
         for name in ("tasks", "by"):
             given, needed = getattr(self, name), ARGUMENT.get(self.kind) == name
-            if needed and not given:
+            if needed and given in (None, ""):
                 example = "5" if name == "tasks" else "COLUMN"
                 raise OptionError(
                     f"scenario '{self.kind}' needs '{name}': write {self.kind}:{example}"
