@@ -134,6 +134,20 @@ def test_names_numbers_and_backbones_that_cannot_be() -> None:
         train_replay(pool, pairs(pool), [Network()], lambda: nn.Conv2d(3, 5, 3, padding=1), RULES)
 
 
+def test_what_one_might_write_instead() -> None:
+    x, y, pool = torch.zeros(2, 3, 4, 4), ["a", "b"], small_pool()
+    with pytest.raises(LabelError, match="training labels as whole numbers from 0"):
+        make_image_pool(x, y, x, y)
+    with pytest.raises(OptionError, match=r"apart, as in Network\('linear', 'group'\)"):
+        Network("linear+group")
+    with pytest.raises(OptionError, match="a function that makes a backbone, got a network"):
+        train_replay(pool, pairs(pool), [Network()], SmallNet(), RULES)
+    lists = [task.tolist() for task in pairs(pool)]
+    as_lists = next(train_replay(pool, lists, [Network()], SmallNet, RULES))
+    as_tensors = next(train_replay(pool, pairs(pool), [Network()], SmallNet, RULES))
+    assert as_lists.features.equal(as_tensors.features)
+
+
 def test_one_network_for_all() -> None:
     pool, shared = small_pool(), SmallNet()
     with pytest.raises(OptionError, match=r"a new network each time.* copy.deepcopy\(network\)"):

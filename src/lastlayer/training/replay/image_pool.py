@@ -107,7 +107,10 @@ def _stacked(images: Images, split: str) -> Tensor:
 
 
 def _labels(y: Tensor, x: Tensor, split: str) -> Tensor:
-    y = torch.as_tensor(y)
+    try:
+        y = torch.as_tensor(y)
+    except (TypeError, ValueError) as error:  # such as text
+        raise LabelError(f"expected {split} labels as whole numbers from 0: {error}") from None
     if y.shape != x.shape[:1]:
         raise ShapeError(f"expected {len(x)} {split} labels, got {tuple(y.shape)}")
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:

@@ -44,6 +44,12 @@ class Network:
 
     def __post_init__(self) -> None:
         """Check the names and numbers."""
+        if "+" in self.layer:
+            layer, _, mask = self.layer.partition("+")
+            raise OptionError(
+                f"expected the layer and its mask apart, as in Network('{layer}', '{mask}'), "
+                f"got '{self.layer}'"
+            )
         look_up(self.layer, LAYERS, "layer")
         look_up(self.mask, MASKS, "mask")
         if not 0 <= self.balance < math.inf:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lastlayer.errors import OptionError
 from lastlayer.files import fingerprint
@@ -74,7 +74,12 @@ def train_replay(
         on_epoch: called with the number of images after each epoch of a network, and for each
             that a checkpoint has.
     """
-    rows = [task.cpu() for task in tasks]
+    if isinstance(make_backbone, nn.Module):
+        raise OptionError(
+            "expected a function that makes a backbone, got a network: for one that is trained, "
+            "lambda: copy.deepcopy(network)"
+        )
+    rows = [torch.as_tensor(task).cpu() for task in tasks]
     y = pool.y.cpu()
     common = {} if folder is None else asdict(rules) | _fingerprints(pool, rows)
     trainees = []
