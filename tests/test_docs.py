@@ -17,11 +17,14 @@ SELF_CONTAINED = [
 
 
 @pytest.mark.parametrize("page", SELF_CONTAINED, ids=lambda page: page.stem)
-def test_examples_run(page: Path) -> None:
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a page one after the other, each with what the ones before have made."""
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert blocks
+    names = {"__name__": "__docs__"}
     for block in blocks:
-        exec(compile(block, page.name, "exec"), {"__name__": "__docs__"})
+        exec(compile(block, page.name, "exec"), names)
 
 
 @pytest.mark.parametrize("page", [*PAGES, DOCS.parent / "README.md"], ids=lambda page: page.stem)

@@ -21,6 +21,7 @@ def test_classes(tmp_path: Path) -> None:
     tree(tmp_path, *(f"{animal}/{n}.jpg" for animal in ("emu", "owl") for n in range(5)))
     data = read_images("folder", tmp_path, test=0.4)
     assert data.names == {"class": ("emu", "owl")}
+    assert repr(data) == "ImageSet(folder: 6 train, 4 test, labels: class (2))"
     assert data.train.labels["class"].bincount().tolist() == [3, 3]
     everything = labelled(data.train, data) + labelled(data.test, data)
     assert sorted(everything) == [(a, f"{n}.jpg") for a in ("emu", "owl") for n in range(5)]

@@ -50,16 +50,20 @@ def test_none_is_missing() -> None:
         assert set(found) == wanted
 
 
-@pytest.mark.parametrize("balance", BALANCES)
-def test_accuracy(table: pl.DataFrame, rows: list[list[str]], balance: float) -> None:
-    row = next(row for row in rows if row[0] == f"{balance:g}" and "," in row[1])
-    for name, text in zip(NAMES, row[2:], strict=True):
+@pytest.mark.parametrize(
+    ("balance", "epochs"), [(0.01, 5), (0.1, 5), (0.5, 5), (1.0, 5), (0.01, 20), (0.1, 20)]
+)
+def test_accuracy(rows: list[list[str]], balance: float, epochs: int) -> None:
+    table = replay_accuracy(networks("runs.csv" if epochs == 5 else "20-epochs.csv"))
+    place = [f"{balance:g}", str(epochs)]
+    row = next(row for row in rows if row[:2] == place and len(row) == 7)
+    for name, text in zip(NAMES, row[3:], strict=True):
         found = cell(table, balance, name)
         mean, deviation = found["mean"], found["deviation"]
         assert mean is not None
         assert deviation is not None
         assert text == f"{100 * mean:.2f} ± {100 * deviation:.2f}"
-        assert row[1] == f"{found['images']:,.0f}"
+        assert row[2] == f"{found['images']:,.0f}"
 
 
 def test_causes_of_loss(table: pl.DataFrame, rows: list[list[str]]) -> None:

@@ -29,7 +29,7 @@ class Images:
         return Images(x, {column: labels[rows] for column, labels in self.labels.items()})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImageSet:
     """A data set: its two splits, and what the labels mean."""
 
@@ -46,6 +46,13 @@ class ImageSet:
 
     def __len__(self) -> int:
         return len(self.train) + len(self.test)
+
+    def __repr__(self) -> str:
+        columns = (f"{column} ({len(names)})" for column, names in self.names.items())
+        return (
+            f"ImageSet({self.name}: {len(self.train)} train, {len(self.test)} test, "
+            f"labels: {', '.join(columns)})"
+        )
 
     def thin(self, by: int, seed: int = 0) -> "ImageSet":
         """Keep one in ``by`` of the training images, drawn at random; the test set stays whole."""
