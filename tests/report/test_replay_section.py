@@ -26,8 +26,11 @@ LOST = (  # by seed: a large share of little, and a small share of much
      "lost_share_drift": 0.25},
 )  # fmt: skip
 DRIFT = np.array([[0, 0, np.nan, np.nan], [10, 30, 0, 0]], dtype=np.float32)
-
-
+TASKS = {  # after each of two epochs of tasks 1 and 0, of 20 test images each
+    "right_by_task": np.array([[-1, -1], [0, 8], [0, 16], [10, 9], [12, 6]], dtype=np.int32),
+    "n_per_task": np.array([20, 20]),
+    "task_order": np.array([1, 0]),
+}
 ABOUT = {
     "names": {"class": list("abcd")}, "origin": {}, "n_train": 80, "n_test": 40, "in_features": 9,
 }  # fmt: skip
@@ -48,10 +51,10 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     final = 0.25 + 0.25 * balance + 0.125 * seed + (mask == "group") * GAIN[balance]
                     columns = {
                         "state": "done", "n_classes": 4, "n_tasks": 2, "final": final,
-                        "images": int(100 + 100 * balance), **LOST[seed],
+                        "images": int(100 + 100 * balance), "forgetting": 0.25, **LOST[seed],
                     }  # fmt: skip
                     drift = {f"drift_{name}": DRIFT for name in ("norm", "angle", "along")}
-                    records.append(Record(digest, columns, drift))
+                    records.append(Record(digest, columns, drift | TASKS))
     with open_store(folder) as store:
         store.describe("# a plan\n", {"cifar10 images": ("f" * 64, ABOUT)}, version="1")
         store.plan(wanted)
@@ -65,6 +68,7 @@ def test_the_tables_are_means_over_seeds(folder: Path) -> None:
     assert row["mean"] == pytest.approx(100 * (0.25 + 0.0025 + 0.0625 + 0.25))
     assert row["deviation"] == pytest.approx(6.25)
     assert (row["runs"], row["images"], row["lost"]) == (2, 101, 20)
+    assert (row["learned"], row["forgetting"]) == (70, 25)  # 16 and 12 of 20
     assert row["lost_share_drift"] == 37.5
     assert row["setting"].startswith("5 epochs a task, 20 remembered of a class")
     last = tables["replay"].row(-1, named=True)

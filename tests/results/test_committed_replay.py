@@ -101,6 +101,11 @@ def test_numbers_in_the_text() -> None:
     for balance in (0.01, 1.0):
         less, more = (mean(runs, balance, name, forgetting) for name in ("linear+group", "linear"))
         assert f"{less} % instead of {more} % at {balance:g}" in text
+    table = pl.read_csv(TOP / "results" / "replay" / "tables" / "replay.csv")
+    for balance in (0.01, 1.0):
+        some = table.filter(balance=balance, head="linear")
+        after = [some.filter(mask=mask)["learned"].item() for mask in ("group", "none")]
+        assert f"{after[0]:.1f} instead of {after[1]:.1f} % at {balance:g}" in text
     weights, drift = (pl.col("lost") * pl.col(share) / 10_000 for share in (SHARES[0], SHARES[2]))
     for balance in (0.01, 1.0):
         for layer in ("linear", "weight_norm"):

@@ -156,11 +156,16 @@ def _over_tasks(part: pl.DataFrame, title: str) -> Plot:
 def _table(title: str, part: pl.DataFrame) -> Table:
     rows = [
         [number(row["balance"]), words(row["name"]), spread(row["mean"], row["deviation"]),
-         number(row["runs"], 0), number(row["images"], 0), number(row["lost"]),
+         number(row["runs"], 0), number(row["images"], 0), number(row["learned"]),
+         number(row["forgetting"]), number(row["lost"]),
          *(number(row[f"lost_share_{end}"], 1) for end in PARTS)]
         for row in part.iter_rows(named=True)
     ]  # fmt: skip
     causes = (f"to {cause}, % of it" for cause in PARTS.values())
-    header = ("balance", "layer", "final accuracy, %", "networks", "images", "lost, %", *causes)
-    caption = f"{title}: {part['setting'][0]}; mean ± deviation over seeds."
+    header = ("balance", "layer", "final accuracy, %", "networks", "images",
+              "right after a task, %", "forgetting, %", "lost, %", *causes)  # fmt: skip
+    caption = (
+        f"{title}: {part['setting'][0]}; mean ± deviation over seeds. Right after a task: on its "
+        "classes, mean over tasks. Forgetting: how far a task fell below its best."
+    )
     return Table(file_name("replay", title), caption, header, rows)

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lastlayer.analysis import after_each_task, share
 from lastlayer.report.tables.select import HEAD, STREAM, in_order, percent, with_names
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation
@@ -26,10 +27,13 @@ SCHEMA = {
 def replay(study: Study) -> pl.DataFrame:
     """Give accuracy, images and what was lost, in percent, for each network and replay balance.
 
-    What was lost to a cause is in percent of the test set, its share in percent of all that was
-    lost: each is found network by network, and then averaged.
+    Learned is the accuracy on the classes of a task right after it, mean over tasks. What was lost
+    to a cause is in percent of the test set, its share in percent of all that was lost: each is
+    found network by network, and then averaged.
     """
     runs = _networks(study)
+    learned = _learned(study, runs)
+    own = pl.col("digest").replace_strict(learned, default=None, return_dtype=pl.Float64)
     sizes = {name: data.n_test for name, data in study.data.items()}
     size = pl.col("features").replace_strict(sizes, default=None, return_dtype=pl.Int64)
     lost = pl.col("lost") * 100 / size
@@ -37,6 +41,8 @@ def replay(study: Study) -> pl.DataFrame:
         *percent("final"),
         pl.col("diverged").count().cast(pl.Int64),
         pl.col("images").cast(pl.Float64).mean(),
+        own.fill_nan(None).mean().alias("learned"),
+        (pl.col("forgetting") * 100).mean(),
         lost.mean(),
         *((_share(cause) * lost).mean().alias(f"lost_to_{cause}") for cause in CAUSES),
         *((pl.col(f"lost_share_{cause}") * 100).mean() for cause in CAUSES),
@@ -62,6 +68,20 @@ def projection_drift(study: Study) -> pl.DataFrame:
         pl.len().cast(pl.Int64).alias("runs"),
     )
     return in_order(table, "stream", "setting", "balance", "measure", *HEAD, "tasks_ago")
+
+
+def _learned(study: Study, runs: pl.DataFrame) -> dict[str, float]:
+    """Give in percent how well each network knew its tasks right after them, on average."""
+    right, sizes, orders = (
+        study.arrays(name, runs) for name in ("right_by_task", "n_per_task", "task_order")
+    )
+    learned = {}
+    for digest, n_per_task in sizes.items():
+        if len(n_per_task):  # else test samples belong to no task
+            by_task = share(right[digest], n_per_task)
+            matrix = after_each_task(by_task, orders[digest].tolist())
+            learned[digest] = float(100 * np.diag(matrix).mean())
+    return learned
 
 
 def _share(cause: str) -> pl.Expr:
