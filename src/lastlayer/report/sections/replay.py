@@ -8,7 +8,7 @@ import polars as pl
 from lastlayer.report.chart import DATA, POINTS, heads_of, sized, told, with_band
 from lastlayer.report.lines import lines
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, file_name, rows_of
-from lastlayer.report.shown import Table, number, spread, words
+from lastlayer.report.shown import Table, number, short, spread, words
 
 FIELDS = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs", "end")
 PARTS = {  # end of the columns lost_to_… and lost_share_… → the cause in words
@@ -155,7 +155,7 @@ def _over_tasks(part: pl.DataFrame, title: str) -> Plot:
 
 def _table(title: str, part: pl.DataFrame) -> Table:
     rows = [
-        [number(row["balance"]), words(row["name"]), spread(row["mean"], row["deviation"]),
+        [short(row["balance"]), words(row["name"]), spread(row["mean"], row["deviation"]),
          number(row["runs"], 0), number(row["images"], 0), number(row["learned"]),
          number(row["forgetting"]), number(row["lost"]),
          *(number(row[f"lost_share_{end}"], 1) for end in PARTS)]
