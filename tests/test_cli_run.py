@@ -216,6 +216,21 @@ def test_networks_are_trained_on_images(
     assert "4 runs, 0 to make; results in runs/replay" in capsys.readouterr().out
 
 
+def test_what_other_plans_left_there_is_said(
+    run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay_plan(tmp_path, monkeypatch)
+    options = ("--root", "cifar", "--device", "cpu", "--out", "both")
+    assert run("run", "replay.toml", *options) == 0
+    assert "other plans" not in capsys.readouterr().out
+    plan = tmp_path / "replay.toml"
+    plan.write_text(plan.read_text().replace("seeds = 0", "seeds = 1"))
+    assert run("run", "replay.toml", *options) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2].startswith("4 of 4 runs in both; ")
+    assert said[-1].startswith("also there, and on the page: 4 runs of other plans")
+
+
 def test_a_slip_found_in_the_data_names_the_plan(
     run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

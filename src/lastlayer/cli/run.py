@@ -175,6 +175,10 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
         reasons = study.runs.filter(state="failed")["message"].unique(maintain_order=True)
         print(f"{count(view.failed, 'run')} failed: {'; '.join(reasons)}")
     print(f"{view.kept} of {count(view.planned, 'run')} in {folder}; open {page}")
+    wanted = ready.runs.keys() | ready.replay.keys()
+    if others := len({*study.runs["digest"], *study.replay["digest"]} - wanted):
+        left = count(others, "run")
+        print(f"also there, and on the page: {left} of other plans (--out keeps plans apart)")
 
 
 def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
