@@ -4,13 +4,12 @@ The children are forked before PyTorch has made threads, so that each starts in 
 """
 
 import os
-import random
 import resource
-import signal
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
+from killing import finish, kill
 from small_data import small_data
 
 from lastlayer.errors import WriteError
@@ -44,35 +43,12 @@ def start(folder: Path, file: Path, limit: int | None = None) -> int:
         os._exit(status)
 
 
-def finish(child: int) -> int:
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def kill(root: Path, file: Path, kills: int) -> None:
-    """Conduct once undisturbed, then again and again with kills, and once more to the end."""
-    begin = time.monotonic()
-    assert finish(start(root / "undisturbed", file)) == 0
-    whole = time.monotonic() - begin
-    chance = random.Random(0)
-    study = killed = 0
-    while killed < kills:
-        child = start(root / f"killed-{study}", file)
-        time.sleep(chance.uniform(0, whole / 3))
-        os.kill(child, signal.SIGKILL)
-        if finish(child) == -signal.SIGKILL:
-            killed += 1
-        else:  # it was finished before: the next one begins anew
-            study += 1
-    for number in range(study + 1):
-        assert finish(start(root / f"killed-{number}", file)) == 0
-
-
 if __name__ == "__main__":
     root, task = Path(sys.argv[1]), sys.argv[2]
     file = root / "small.safetensors"
     small_data().save(file)
     if task == "kill":
-        kill(root, file, kills=20)
+        kill(root, partial(start, file=file), kills=20, after=(0, 1 / 3))
     else:
         assert finish(start(root / "undisturbed", file)) == 0
         assert finish(start(root / "full", file, limit=100_000)) == FULL
