@@ -48,8 +48,23 @@ def test_import_never_overwrites_what_it_reads(
     before = table.read_bytes()
     options = ["--embedding", "emb", "--label", "y", "--out", table]
     assert run(monkeypatch, "import", table, *options) == 1
-    assert "another file as --out than the one that is read" in capsys.readouterr().err
+    assert "another file as --out than those that are read" in capsys.readouterr().err
     assert table.read_bytes() == before
+    missing = table.with_name("missing.npz")
+    assert run(monkeypatch, "import", missing, *options) == 1
+    assert str(missing) in capsys.readouterr().err
+    assert table.read_bytes() == before
+
+
+def test_extract_never_overwrites_weights(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    weights = tmp_path / "weights.pt"
+    weights.write_bytes(b"precious")
+    options = ["--root", tmp_path, "--backbone", "resnet20-cifar100", "--weights", weights]
+    assert run(monkeypatch, "extract", "cifar10", *options, "--out", weights) == 1
+    assert "another file as --out than those that are read" in capsys.readouterr().err
+    assert weights.read_bytes() == b"precious"
 
 
 def test_an_error_is_one_line_without_traceback(

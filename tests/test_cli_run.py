@@ -229,6 +229,8 @@ def test_what_other_plans_left_there_is_said(
     said = capsys.readouterr().out.splitlines()
     assert said[-2].startswith("4 of 4 runs in both; ")
     assert said[-1].startswith("also there, and on the page: 4 runs of other plans")
+    assert run("run", "replay.toml", *options, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["others"] == 4
 
 
 def test_a_slip_found_in_the_data_names_the_plan(

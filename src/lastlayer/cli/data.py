@@ -9,7 +9,6 @@ import typer
 from lastlayer.cli.app import app
 from lastlayer.cli.images import image_bar
 from lastlayer.cli.out import make_room
-from lastlayer.errors import OptionError
 
 
 @app.command("import")
@@ -30,9 +29,7 @@ def import_(
     """Make a features file of embeddings that you have already."""
     from lastlayer.features.importing import import_features  # noqa: PLC0415
 
-    make_room(out)
-    if out.exists() and out.samefile(file):
-        raise OptionError(f"expected another file as --out than the one that is read, got {out}")
+    make_room(out, file)
     data = import_features(file, embedding, label, domain or (), split=split, test=test, seed=seed)
     data.save(out)
     print(f"wrote {out}: {data}")
@@ -77,7 +74,7 @@ def extract(
     """Compute the features of images on a frozen backbone; what was interrupted goes on."""
     from lastlayer.features.named import extract_named  # noqa: PLC0415  (keeps --help quick)
 
-    make_room(out)
+    make_room(out, *([weights] if weights else []))
     start = monotonic()
     with image_bar(f"{dataset} on {backbone}") as tell:
         data = extract_named(

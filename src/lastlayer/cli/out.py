@@ -11,10 +11,11 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def check_table(file: Path) -> None:
-    """Refuse to write a table in a format that is none."""
+def make_room_for_table(file: Path) -> None:
+    """Make room as ``make_room`` does; refuse a format that no table is written in."""
     if file.suffix not in (".csv", ".parquet"):
         raise OptionError(f"expected a .csv or .parquet file to write, got {file}")
+    make_room(file)
 
 
 def write_table(table: "pl.DataFrame", file: Path) -> None:
@@ -23,10 +24,13 @@ def write_table(table: "pl.DataFrame", file: Path) -> None:
         (table.write_csv if file.suffix == ".csv" else table.write_parquet)(part)
 
 
-def make_room(out: Path | None) -> None:
-    """Find out before the work whether its result can be written; make the folder it needs."""
-    if out is None:
-        return
+def make_room(out: Path, *read: Path) -> None:
+    """Find out before the work whether its result can be written; make the folder it needs.
+
+    Args:
+        out: the file that will be written.
+        *read: files that the work reads, which must not be lost.
+    """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -34,3 +38,5 @@ def make_room(out: Path | None) -> None:
     place = out if out.exists() else out.parent
     if out.is_dir() or not (os.access(out.parent, os.W_OK) and os.access(place, os.W_OK)):
         raise OptionError(f"expected a file that can be written as --out, got {out}")
+    if out.exists() and any(file.exists() and out.samefile(file) for file in read):
+        raise OptionError(f"expected another file as --out than those that are read, got {out}")

@@ -14,7 +14,7 @@ import typer
 
 from lastlayer import __version__
 from lastlayer.cli.app import app
-from lastlayer.cli.out import check_table, make_room, write_table
+from lastlayer.cli.out import make_room_for_table, write_table
 from lastlayer.cli.study import Device
 from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.cli.view import View, duration
@@ -91,8 +91,7 @@ def export(
 
     from lastlayer.results import load  # noqa: PLC0415
 
-    check_table(file)
-    make_room(file)
+    make_room_for_table(file)
     study = load(folder)
     tables = [study.done, study.replay.filter(state="done")]
     done = pl.concat([table for table in tables if table.height] or tables[:1], how="diagonal")
@@ -154,12 +153,15 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
     study = load(folder)
     best = best_heads(study.done)
     networks = replay_accuracy(study.replay.filter(state="done")).with_columns(head_name())
+    planned = ready.runs.keys() | ready.replay.keys()
+    others = len({*study.runs["digest"], *study.replay["digest"]} - planned)
     if as_json:
         summary = {
             "folder": str(folder),
             "report": str(page),
             "runs": view.planned,
             "kept": view.kept,
+            "others": others,
             "failed": view.failed,
             "missing": ready.missing,
             "best": best.to_dicts(),
@@ -175,8 +177,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
         reasons = study.runs.filter(state="failed")["message"].unique(maintain_order=True)
         print(f"{count(view.failed, 'run')} failed: {'; '.join(reasons)}")
     print(f"{view.kept} of {count(view.planned, 'run')} in {folder}; open {page}")
-    wanted = ready.runs.keys() | ready.replay.keys()
-    if others := len({*study.runs["digest"], *study.replay["digest"]} - wanted):
+    if others:
         left = count(others, "run")
         print(f"also there, and on the page: {left} of other plans (--out keeps plans apart)")
 

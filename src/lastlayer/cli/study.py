@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastlayer.cli.app import app
-from lastlayer.cli.out import check_table, make_room, write_table
+from lastlayer.cli.out import make_room_for_table, write_table
 from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.errors import DataError, OptionError
 
@@ -50,8 +50,7 @@ def compare(
     from lastlayer.heads import ALL_HEADS  # noqa: PLC0415
 
     if out is not None:
-        check_table(out)
-        make_room(out)
+        make_room_for_table(out)
     data = load_features(features, label)
     chosen = _scenario(features, label, scenario, incremental, by)
     names = [name for part in heads or ALL_HEADS for name in part.split(",") if name]
