@@ -11,10 +11,9 @@ from lastlayer.features import Features
 from lastlayer.heads import ALL_HEADS, HEADS, split_name
 from lastlayer.heads.gradient import LEARNING_RATES
 from lastlayer.heads.head import Preset
-from lastlayer.results.tables import THRIFT
 from lastlayer.study.execute import execute
 from lastlayer.study.progress import bar
-from lastlayer.study.ranking import Bound
+from lastlayer.study.ranking import Bound, rank
 from lastlayer.study.result import Failure, Result
 from lastlayer.study.run import Run
 from lastlayer.study.scenario_spec import ScenarioSpec
@@ -80,8 +79,8 @@ def upper_bound(
     spec = ScenarioSpec("iid", label=label)
     runs = [_run(spec, head, preset, lr, order=0) for head in HEADS]
     results = _results(runs, data, device, progress)
-    best = max(results, key=lambda r: (np.nan_to_num(r.final), -THRIFT.index(r.run.head)))
-    return Bound(best.run.head_name, best.final)
+    best = rank(pl.concat(map(_rows, results))).row(0, named=True)
+    return Bound(best["head"], best["accuracy"])
 
 
 def _spec(scenario: str | ScenarioSpec) -> ScenarioSpec:
