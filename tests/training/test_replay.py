@@ -88,16 +88,16 @@ def test_a_last_batch_of_one_image_is_left_out() -> None:
     assert steps == [8, 8] * 3
 
 
-def test_what_checkpoints_hold_is_counted(tmp_path: Path) -> None:
+def test_what_is_trained_and_what_checkpoints_hold_is_told_apart(tmp_path: Path) -> None:
     pool = small_pool()
-    counts: list[list[int]] = [[], []]
-    for calls in counts:
-        list(
-            train_replay(
-                pool, pairs(pool), MANY, SmallNet, RULES, folder=tmp_path, on_epoch=calls.append
-            )
-        )
-    assert sorted(counts[0]) == sorted(counts[1])
+    told: list[tuple[list[int], list[int]]] = [([], []), ([], [])]
+    for trained, found in told:
+        told_to = {"on_epoch": trained.append, "on_found": found.append}
+        list(train_replay(pool, pairs(pool), MANY, SmallNet, RULES, folder=tmp_path, **told_to))
+    (trained, none), (nothing, found) = told
+    assert none == nothing == []
+    assert len(trained) == len(MANY) * 3 * 2
+    assert sorted(trained) == sorted(found)
 
 
 def test_one_network_alone_and_among_others() -> None:

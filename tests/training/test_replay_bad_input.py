@@ -150,7 +150,9 @@ def test_what_one_might_write_instead() -> None:
 
 def test_one_network_for_all() -> None:
     pool, shared = small_pool(), SmallNet()
-    with pytest.raises(OptionError, match=r"a new network each time.* copy.deepcopy\(network\)"):
+    with pytest.raises(
+        OptionError, match=r"a new network each time, got one twice.* copy.deepcopy\(network\)"
+    ):
         train_replay(pool, pairs(pool), [Network(), Network(seed=1)], lambda: shared, RULES)
 
 

@@ -3,9 +3,9 @@
 import json
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,22 +46,36 @@ def make_replay(
         folder: for checkpoints. Those of a network are removed when the next result is asked for:
             by then the caller has kept its own.
         device: where to train.
-        progress: called with the images trained on so far, and all there will be.
+        progress: called with the images trained on so far, and all there will be; what checkpoints
+            hold is in neither.
     """
-    done, total = 0, sum(n_images(run, data[run.features]) for run in runs)
-
-    def count(images: int) -> None:
-        nonlocal done
-        done += images
-        if progress is not None:
-            progress(min(done, total), total)
+    tally = Tally(sum(n_images(run, data[run.features]) for run in runs), progress)
 
     groups: dict[object, list[ReplayRun]] = defaultdict(list)
     for run in runs:
         groups[together(run)].append(run)
     for group in groups.values():
         images = data[group[0].features]
-        yield from _train(group, images, folder / _name(group[0], images), device, count)
+        yield from _train(group, images, folder / _name(group[0], images), device, tally)
+
+
+@dataclass
+class Tally:
+    """Counts images, for the time that is left."""
+
+    left: int
+    tell: Tell | None
+    done: int = 0
+
+    def train(self, images: int) -> None:
+        """Count an epoch that was trained."""
+        self.left, self.done = self.left - images, self.done + images
+        if self.tell is not None:
+            self.tell(self.done, self.done + self.left)
+
+    def find(self, images: int) -> None:
+        """Count an epoch that need not be."""
+        self.left -= images
 
 
 def _train(
@@ -69,7 +83,7 @@ def _train(
     data: ReplayData,
     folder: Path,
     device: torch.device,
-    count: Callable[[int], None],
+    tally: "Tally",
 ) -> Iterator[Result]:
     """Train networks at once; what they have in common is that of the first."""
     stage = Stage(data, runs[0].scenario, device)
@@ -83,7 +97,8 @@ def _train(
         runs[0].rules,
         orders=[stage.order(run) for run in runs],
         folder=folder,
-        on_epoch=count,
+        on_epoch=tally.train,
+        on_found=tally.find,
     ):
         ends[end.network].append(end)
         if len(ends[end.network]) == len(stage.tasks):

@@ -54,6 +54,7 @@ def train_replay(
     orders: Sequence[Sequence[int]] | None = None,
     folder: str | os.PathLike[str] | None = None,
     on_epoch: Callable[[int], None] | None = None,
+    on_found: Callable[[int], None] | None = None,
 ) -> Iterator[TaskEnd]:
     """Train networks on a stream of image tasks with replay, side by side on the pool's device.
 
@@ -71,14 +72,11 @@ def train_replay(
         orders: for each network the tasks in the order in which it meets them; None: as given.
         folder: where checkpoints are written after each epoch. A run that was killed goes on from
             there; it gives the ends of all tasks, also of those that were done.
-        on_epoch: called with the number of images after each epoch of a network, and for each
-            that a checkpoint has.
+        on_epoch: called with the number of images after each epoch of a network.
+        on_found: called with it for each epoch that a checkpoint had.
     """
     if isinstance(make_backbone, nn.Module):
-        raise OptionError(
-            "expected a function that makes a backbone, got a network: for one that is trained, "
-            "lambda: copy.deepcopy(network)"
-        )
+        raise OptionError(f"expected a function that makes a backbone, got a network{_COPY}")
     rows = [torch.as_tensor(task).cpu() for task in tasks]
     y = pool.y.cpu()
     common = {} if folder is None else asdict(rules) | _fingerprints(pool, rows)
@@ -96,7 +94,8 @@ def train_replay(
             checkpoints = Checkpoints(Path(folder) / str(network), setting, rules.epochs)
         trainees.append(Trainee(network, stream, learner, steps, checkpoints))
     _check_backbones([trainee.learner for trainee in trainees])
-    return _train(trainees, len(rows), rules.epochs, on_epoch or (lambda images: None))
+    on_epoch, on_found = (tell or (lambda images: None) for tell in (on_epoch, on_found))
+    return _train(trainees, len(rows), rules.epochs, on_epoch, on_found)
 
 
 def _check_backbones(learners: Sequence[Learner]) -> None:
@@ -104,9 +103,11 @@ def _check_backbones(learners: Sequence[Learner]) -> None:
     parts = [id(part) for learner in learners for part in learner.net.parameters()]
     if len(set(parts)) < len(parts):
         raise OptionError(
-            "expected make_backbone to give a new network each time, got one that was there "
-            "already; for one that is trained: lambda: copy.deepcopy(network)"
+            f"expected make_backbone to give a new network each time, got one twice{_COPY}"
         )
+
+
+_COPY = "; for one that is trained give: lambda: copy.deepcopy(network)"
 
 
 def _orders(
@@ -123,13 +124,17 @@ def _orders(
 
 
 def _train(
-    trainees: list[Trainee], n_tasks: int, n_epochs: int, on_epoch: Callable[[int], None]
+    trainees: list[Trainee],
+    n_tasks: int,
+    n_epochs: int,
+    on_epoch: Callable[[int], None],
+    on_found: Callable[[int], None],
 ) -> Iterator[TaskEnd]:
     for task in range(n_tasks):
         for trainee in trainees:
             trainee.begin(task)
             for _ in trainee.right:
-                on_epoch(len(trainee.stream.rows[task]))
+                on_found(len(trainee.stream.rows[task]))
         for epoch in range(n_epochs):
             behind = [trainee for trainee in trainees if len(trainee.right) == epoch]
             orders = [trainee.stream.order(task, epoch) for trainee in behind]
