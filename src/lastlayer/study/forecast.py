@@ -30,7 +30,7 @@ VOTE = 3000.0  # one feature of one test sample, for knn's answers after a task
 def forecast(ready: Prepared, folder: Path, device: str = "auto") -> list[Row]:
     """Give features, scenario and preset, the runs, those not in the folder yet, and seconds.
 
-    Of networks trained end to end, the replay balance takes the place of the preset.
+    Of networks trained end to end, the setting takes the place of the preset.
     """
     kept = _kept(folder)
     chosen = choose_device(device)

@@ -24,27 +24,28 @@ def forecast_replay(
     kept: set[str],
     device: torch.device,
 ) -> list[Row]:
-    """Give features, scenario and balance, the networks, those not kept yet, and seconds."""
-    rows: dict[tuple[str, str, str], Counter[str]] = {}
-    first: dict[tuple[str, str, str], ReplayRun] = {}
+    """Give features, scenario and setting, the networks, those not kept yet, and seconds."""
+    count = Counter(map(_what, runs.values()))
+    left: dict[tuple[str, str, str], list[ReplayRun]] = {what: [] for what in count}
     for digest, run in runs.items():
-        what = (run.features, str(run.scenario), setting_of(run.balance, run.rules))
-        row = rows.setdefault(what, Counter())
-        first.setdefault(what, run)
-        row["runs"] += 1
         if digest not in kept:
-            row["left"] += 1
-            row["images"] += n_images(run, data[run.features])
-    together = max((row["left"] for row in rows.values()), default=0)
-    rates: dict[int, float] = {}  # by the size of batches
-    for what, run in first.items():
-        size = run.rules.batch_size
-        if rows[what]["left"] and size not in rates:
-            rates[size] = _rate(run, together, device)
+            left[_what(run)].append(run)
+    together = max(map(len, left.values()), default=0)
+    first = {run.rules.batch_size: run for group in left.values() for run in group}
+    rates = {size: _rate(run, together, device) for size, run in first.items()}
     return [
-        (what, row["runs"], row["left"], row["images"] / rates.get(run.rules.batch_size, 1.0))
-        for (what, row), run in zip(rows.items(), first.values(), strict=True)
+        (
+            what,
+            count[what],
+            len(group),
+            sum(n_images(run, data[run.features]) / rates[run.rules.batch_size] for run in group),
+        )
+        for what, group in left.items()
     ]
+
+
+def _what(run: ReplayRun) -> tuple[str, str, str]:
+    return run.features, str(run.scenario), setting_of(run.balance, run.rules)
 
 
 def _rate(run: ReplayRun, n: int, device: torch.device) -> float:

@@ -7,13 +7,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from lastlayer.analysis import after_each_task, share
+from lastlayer.analysis import LOSS_PARTS, after_each_task, share
 from lastlayer.report.tables.select import HEAD, STREAM, in_order, percent, with_names
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation
 
 MEASURES = {"angle": 1, "norm": 100, "along": 100}  # as they are stored → degrees and percent
-CAUSES = ("weights", "interference", "drift")
 PLACE = (*STREAM, "stream", "setting", "balance", *HEAD, "name")
 SCHEMA = {
     **dict.fromkeys(PLACE, pl.String),
@@ -44,8 +43,8 @@ def replay(study: Study) -> pl.DataFrame:
         own.fill_nan(None).mean().alias("learned"),
         (pl.col("forgetting") * 100).mean(),
         lost.mean(),
-        *((_share(cause) * lost).mean().alias(f"lost_to_{cause}") for cause in CAUSES),
-        *((pl.col(f"lost_share_{cause}") * 100).mean() for cause in CAUSES),
+        *((_share(cause) * lost).mean().alias(f"lost_to_{cause}") for cause in LOSS_PARTS),
+        *((pl.col(f"lost_share_{cause}") * 100).mean() for cause in LOSS_PARTS),
     )
     return in_order(table, "stream", "setting", "balance", *HEAD)
 
