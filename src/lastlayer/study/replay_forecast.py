@@ -31,8 +31,8 @@ def forecast_replay(
         if digest not in kept:
             left[_what(run)].append(run)
     together = max(map(len, left.values()), default=0)
-    first = {run.rules.batch_size: run for group in left.values() for run in group}
-    rates = {size: _rate(run, together, device) for size, run in first.items()}
+    example = {run.rules.batch_size: run for group in left.values() for run in group}
+    rates = {size: _rate(run, together, device) for size, run in example.items()}
     return [
         (
             what,
