@@ -1,0 +1,363 @@
+"""The catalogue: a card for each head and each named scenario, read by the whole program.
+
+Nothing else lists heads or scenarios: commands, plans, costs, colours, docs and tests read the
+cards when they are called, so a head that gets a card is known everywhere. No torch here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from lastlayer.errors import OptionError
+from lastlayer.names import look_up
+
+Family = Literal["gradient", "statistics", "neighbours"]
+Drift = Literal["incremental", "lifelong", "mixed", "iid"]
+
+MASKS = ("none", "single", "group")
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a head can do; a card states it for the default options, a head for its own."""
+
+    linear: bool = False  # its largest logit is that of an nn.Linear
+    keeps_samples: bool = False  # it stores rows of the data
+    order_free: bool = False  # neither the order nor the batches of its data matter
+    merges: bool = False  # two heads become one that has seen both streams
+    forgets: bool = False  # samples can be taken out as if never seen
+    forgets_class: bool = False  # a class can be taken out without its samples
+
+
+@dataclass(frozen=True)
+class HeadCard:
+    """What the program knows of a head without making one."""
+
+    name: str
+    home: str  # "module:Class"
+    family: Family
+    source: str  # the paper's name for it, or the work it follows
+    formula: str  # the logit of class i
+    use: str  # when to use it
+    state: str  # what it keeps
+    size: Callable[[int, int, int], int]  # (features, classes, samples) → bytes of its state
+    abilities: Abilities
+    arguments: tuple[str, ...] = ()  # what its class is called with, before the sizes
+    lr: float | None = None  # its learning rate, if it is trained by gradient
+    colour: str | None = None  # None: by the report's rule
+    marker: str | None = None  # a path in the square from −1 to 1; None: by the report's rule
+
+    @property
+    def by_gradient(self) -> bool:
+        """Whether it is trained by gradient: step by step, with a mask, as often as asked."""
+        return self.family == "gradient"
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """The masks that it can be trained with."""
+        return MASKS if self.by_gradient else MASKS[:1]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The head with each of its masks, as they are typed."""
+        return tuple(full_name(self.name, mask) for mask in self.masks)
+
+
+def _layer(name: str, **card: Any) -> HeadCard:
+    """Write the card of a layer trained by gradient; rows and their velocity are its state."""
+    return HeadCard(
+        name=name,
+        home="lastlayer.heads:GradientHead",
+        family="gradient",
+        arguments=(name,),
+        abilities=Abilities(linear=True),
+        **card,
+    )
+
+
+_ONE_PASS = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
+
+_CARDS = (
+    _layer(
+        "linear",
+        source="Linear",
+        formula="z·A_i + b_i",
+        use="data that come shuffled; forgets most when they do not",
+        state="rows, biases and their velocity, float32",
+        size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
+        lr=0.01,
+        colour="#000000",
+        marker="M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z",
+    ),
+    _layer(
+        "linear_no_bias",
+        source="Linear_no_bias",
+        formula="z·A_i",
+        use="as linear, where no class should win by its bias",
+        state="rows and their velocity, float32",
+        size=lambda h, n_classes, n: 8 * n_classes * h,
+        lr=0.01,
+        colour="#707070",
+        marker="M-.85,-.85H.85V.85H-.85Z",
+    ),
+    _layer(
+        "weight_norm",
+        source="WeightNorm",
+        formula="z·A_i/‖A_i‖",
+        use="where no class should win by the length of its row",
+        state="rows and their velocity, float32",
+        size=lambda h, n_classes, n: 8 * n_classes * h,
+        lr=0.1,
+        colour="#0072b2",
+        marker="M0,-1L1,.8H-1Z",
+    ),
+    _layer(
+        "original_weight_norm",
+        source="OriginalWeightNorm",
+        formula="γ_i · z·A_i/‖A_i‖",
+        use="as weight_norm, with a learned length",
+        state="rows, lengths and their velocity, float32",
+        size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
+        lr=0.1,
+        colour="#56b4e9",
+        marker="M0,1L1,-.8H-1Z",
+    ),
+    _layer(
+        "cosine",
+        source="CosLayer",
+        formula="s · cos(z, A_i)",
+        use="where only angles count; with +single for new classes",
+        state="rows and their velocity, float32",
+        size=lambda h, n_classes, n: 8 * n_classes * h,
+        lr=0.1,
+        colour="#d55e00",
+        marker="M0,-1.1L1.1,0L0,1.1L-1.1,0Z",
+    ),
+    HeadCard(
+        "knn",
+        home="lastlayer.heads:KnnHead",
+        family="neighbours",
+        source="KNN",
+        formula="log of its share of the vote",
+        use="classes of any shape; keeps all features",
+        state="every row and its label, float32",
+        size=lambda h, n_classes, n: n * (4 * h + 8),
+        abilities=Abilities(keeps_samples=True, **_ONE_PASS),
+        colour="#e69f00",
+        marker="M1,0L-.8,1V-1Z",
+    ),
+    HeadCard(
+        "mean",
+        home="lastlayer.heads:MeanHead",
+        family="statistics",
+        source="MeanLayer",
+        formula="−‖z − μ_i‖",
+        use="the simplest and smallest that never forgets",
+        state="counts and means, float64",
+        size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
+        abilities=Abilities(linear=True, **_ONE_PASS),
+        colour="#009e73",
+        marker="M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
+    ),
+    HeadCard(
+        "median",
+        home="lastlayer.heads:MedianHead",
+        family="neighbours",
+        source="MedianLayer",
+        formula="−‖z − med_i‖",
+        use="as mean, with outliers; keeps all features",
+        state="every row and its label, float32",
+        size=lambda h, n_classes, n: n * (4 * h + 8),
+        abilities=Abilities(linear=True, keeps_samples=True, **_ONE_PASS),
+        colour="#6b3d0c",
+        marker="M-1,0L.8,1V-1Z",
+    ),
+    HeadCard(
+        "slda",
+        home="lastlayer.heads:SldaHead",
+        family="statistics",
+        source="SLDA",
+        formula="z·Λμ_i − ½ μ_iᵀΛμ_i",
+        use="the first choice, whatever the drift",
+        state="counts, means and one scatter, float64",
+        size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
+        abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
+        colour="#cc79a7",
+        marker="M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
+    ),
+)
+
+HEADS: Mapping[str, HeadCard] = {card.name: card for card in _CARDS}
+
+PAPER_HEADS = (  # the paper's 19, whatever else there is
+    "linear", "linear+single", "linear+group",
+    "linear_no_bias", "linear_no_bias+single", "linear_no_bias+group",
+    "weight_norm", "weight_norm+single", "weight_norm+group",
+    "original_weight_norm", "original_weight_norm+single", "original_weight_norm+group",
+    "cosine", "cosine+single", "cosine+group",
+    "knn", "mean", "median", "slda",
+)  # fmt: skip
+
+
+def all_heads() -> tuple[str, ...]:
+    """Name every head with each of its masks.
+
+    >>> set(PAPER_HEADS) <= set(all_heads())
+    True
+    """
+    return tuple(name for card in HEADS.values() for name in card.names)
+
+
+def full_name(head: str, mask: str) -> str:
+    """Write a head with its mask, as it is typed.
+
+    >>> full_name("cosine", "single"), full_name("slda", "none")
+    ('cosine+single', 'slda')
+    """
+    return head if mask == "none" else f"{head}+{mask}"
+
+
+def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
+    """Split "cosine+single" into ("cosine", "single"); without a mask it is "none"."""
+    base, plus, written = name.partition("+")
+    card = look_up(base, HEADS, "head")
+    if plus and mask is not None and mask != written:
+        raise OptionError(f"expected one mask, got '{written}' in the name and '{mask}' beside it")
+    found = written if plus else (mask or "none")
+    look_up(found, dict.fromkeys(MASKS), "mask")
+    if found not in card.masks:
+        raise OptionError(
+            f"expected no mask for '{base}', which is not trained by gradient, got '{found}'"
+        )
+    return base, found
+
+
+def card_of(name: str) -> HeadCard:
+    """Return the card of a head, its name written with or without a mask.
+
+    >>> card_of("cosine+single").by_gradient
+    True
+    """
+    return HEADS[split_name(name)[0]]
+
+
+def thrift(head: str) -> tuple[bool, bool, bool, int]:
+    """Return a head's place among equally good ones: what keeps and computes less comes first.
+
+    One that has no card comes last.
+
+    >>> sorted(["new", "knn", "cosine+single", "median", "slda", "mean"], key=thrift)
+    ['mean', 'slda', 'cosine+single', 'median', 'knn', 'new']
+    """
+    base = head.partition("+")[0]
+    if base not in HEADS:
+        return True, True, True, len(HEADS)
+    card, place = HEADS[base], list(HEADS).index(base)
+    return card.abilities.keeps_samples, card.by_gradient, not card.abilities.linear, place
+
+
+def able(ability: str) -> list[str]:
+    """Name the heads that have an ability by default, for an error that says what to use instead.
+
+    >>> able("forgets_class")
+    ['knn', 'mean', 'median']
+    """
+    look_up(ability, {f.name: f for f in fields(Abilities)}, "ability")
+    return [name for name, card in HEADS.items() if getattr(card.abilities, ability)]
+
+
+# How the data of each kind of scenario change.
+KINDS: Mapping[str, Drift] = {
+    "incremental": "incremental",
+    "lifelong": "lifelong",
+    "mixed": "mixed",
+    "nested": "lifelong",
+    "iid": "iid",
+}
+
+
+@dataclass(frozen=True)
+class ScenarioCard:
+    """What a scenario's name stands for, and the data that it needs."""
+
+    name: str
+    description: str
+    kind: str  # one of KINDS
+    features: str  # a bundled feature set, or the data set to extract or import
+    columns: tuple[str, ...]  # the label columns it reads, the learned one last; (): the primary
+    n_tasks: int
+    n_classes: int
+    options: Mapping[str, Any] = field(default_factory=dict)  # of its kind: tasks=…, by=…
+    bundled: bool = False
+
+    @property
+    def drift(self) -> Drift:
+        """How its data change."""
+        return KINDS[self.kind]
+
+    @property
+    def source(self) -> str:
+        """How to come by the features."""
+        if self.bundled:
+            return f"the bundled features '{self.features}': load_features(\"{self.features}\")"
+        label, *domains = COLUMNS[self.features]
+        kept = "".join(f" --domain {column}" for column in domains)
+        out = f"--out {self.features}.safetensors"
+        return (
+            f"features of {self.features} with the label columns {', '.join((label, *domains))}, "
+            f"made of its images by: lastlayer extract {self.features} --root DIR --backbone "
+            f"resnet18 {out}; or of your embeddings by: lastlayer import {self.features}.parquet "
+            f"--embedding z --label {label}{kept} --split split {out}"
+        )
+
+
+# The label columns of data sets that are not bundled, the primary one first.
+COLUMNS = {"core50": ("object", "category", "session"), "cub200": ("class",)}
+
+_SCENARIOS = (
+    ScenarioCard(
+        "cifar10", "class-incremental, 5 tasks of 2 classes", "incremental",
+        "cifar10", (), 5, 10, {"tasks": 5}, bundled=True,
+    ),
+    ScenarioCard(
+        "core50", "class-incremental, 10 tasks of 5 objects", "incremental",
+        "core50", ("object",), 10, 50, {"tasks": 10},
+    ),
+    ScenarioCard(
+        "cub200", "class-incremental, 10 tasks of 20 birds", "incremental",
+        "cub200", (), 10, 200, {"tasks": 10},
+    ),
+    ScenarioCard(
+        "core10_lifelong",
+        "lifelong, 8 tasks: one training environment each, 10 categories in all of them",
+        "lifelong", "core50", ("session", "category"), 8, 10, {"by": "session"},
+    ),
+    ScenarioCard(
+        "cifar100_lifelong", "lifelong, 5 tasks: another fine class of each of the 20 coarse ones",
+        "nested", "cifar100", ("fine", "coarse"), 5, 20, {"by": "fine"}, bundled=True,
+    ),
+    ScenarioCard(
+        "core10_mix", "mixed, 50 tasks: one object each, labelled by 10 categories",
+        "mixed", "core50", ("object", "category"), 50, 10, {"by": "object"},
+    ),
+    ScenarioCard(
+        "cifar100_mix", "mixed, 100 tasks: one fine class each, labelled by 20 coarse ones",
+        "mixed", "cifar100", ("fine", "coarse"), 100, 20, {"by": "fine"}, bundled=True,
+    ),
+    ScenarioCard(
+        "cifar100", "class-incremental, 10 tasks of 10 fine classes", "incremental",
+        "cifar100", ("fine",), 10, 100, {"tasks": 10}, bundled=True,
+    ),
+)  # fmt: skip
+
+SCENARIOS: Mapping[str, ScenarioCard] = {card.name: card for card in _SCENARIOS}
+
+
+def drift_of(scenario: str) -> Drift | None:
+    """Return how the data of a scenario change, by its name or kind; None for neither.
+
+    >>> drift_of("cifar100_mix"), drift_of("nested:fine/coarse"), drift_of("iid/class")
+    ('mixed', 'lifelong', 'iid')
+    """
+    name = scenario.partition("/")[0].partition(":")[0]
+    return SCENARIOS[name].drift if name in SCENARIOS else KINDS.get(name)
