@@ -21,8 +21,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from lastlayer.heads import Head, make_head
-from lastlayer.heads.descent import MOMENTUM
-from lastlayer.heads.gradient import LEARNING_RATES
+from lastlayer.heads.gradient.descent import MOMENTUM
+from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 from lastlayer.training.pool import Pool
 

@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import lastlayer as ll
 from lastlayer.features import Images, ImageSet
-from lastlayer.features.preparation import IMAGENET, Prepare
-from lastlayer.features.torchvision_models import build_torchvision
+from lastlayer.features.backbones.preparation import IMAGENET, Prepare
+from lastlayer.features.backbones.torchvision_models import build_torchvision
 
 PREPARE = Prepare(224, IMAGENET)
 

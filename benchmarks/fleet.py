@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from lastlayer.heads.descent import CLIP, MOMENTUM
-from lastlayer.heads.gradient import LEARNING_RATES
+from lastlayer.heads.gradient.descent import CLIP, MOMENTUM
+from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.layers import LAYERS, MASKS, masked_cross_entropy
 from lastlayer.training.batches import BATCH_SIZE
 from lastlayer.training.fleet import Member, launch

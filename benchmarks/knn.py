@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 import lastlayer as ll
-from lastlayer.heads.knn import KnnHead
+from lastlayer.heads.neighbours.knn import KnnHead
 
 try:
     import faiss

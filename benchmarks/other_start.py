@@ -11,7 +11,7 @@ from unittest.mock import patch
 import polars as pl
 
 from lastlayer import load_features
-from lastlayer.heads import initial
+from lastlayer.heads.gradient import initial
 from lastlayer.report.published import KEY, beside, published
 from lastlayer.study import Result, Run, ScenarioSpec, execute
 from lastlayer.training import fleet

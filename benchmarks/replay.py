@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lastlayer.features.resnet20 import ResNet20
+from lastlayer.features.backbones.resnet20 import ResNet20
 from lastlayer.layers import LAYERS, MASKS
 from lastlayer.training.replay import ReplayRules, train_replay
 from lastlayer.training.replay.image_pool import ImagePool, make_image_pool

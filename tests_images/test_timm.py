@@ -14,8 +14,8 @@ from timm.data import create_transform, resolve_model_data_config
 import lastlayer as ll
 from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError, UnknownNameError
-from lastlayer.features.backbones import load_backbone
-from lastlayer.features.named import extract_named
+from lastlayer.features.backbones.catalogue import load_backbone
+from lastlayer.features.extraction.named import extract_named
 
 MODELS = ("test_resnet.r160_in1k", "test_vit", "test_efficientnet")
 

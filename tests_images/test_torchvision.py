@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torchvision import models, transforms
 
 from lastlayer.errors import FileFormatError, MissingFileError
-from lastlayer.features.backbones import BACKBONES, load_backbone
+from lastlayer.features.backbones.catalogue import BACKBONES, load_backbone
 from lastlayer.files import fingerprint
 
 SIZES = {"resnet18": 512, "vgg16": 4096, "googlenet": 1024}

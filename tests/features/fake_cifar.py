@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lastlayer.features.cifar import CIFAR, Version
+from lastlayer.features.datasets.cifar import CIFAR, Version
 
 Array = np.ndarray[Any, Any]
 

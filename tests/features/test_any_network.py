@@ -22,8 +22,9 @@ from lastlayer.errors import (
     ShapeError,
     WriteError,
 )
-from lastlayer.features import ImageSet, parts
-from lastlayer.features.decoding import read_image
+from lastlayer.features import ImageSet
+from lastlayer.features.extraction import parts
+from lastlayer.features.extraction.decoding import read_image
 
 N = 12  # images
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from lastlayer.errors import FileFormatError, MissingFileError, UnknownNameError
-from lastlayer.features.cifar import CIFAR, read_cifar
-from lastlayer.features.cifar_formats import parse_pickle, parse_records
-from lastlayer.features.safe_pickle import load_arrays
+from lastlayer.features.datasets.cifar import CIFAR, read_cifar
+from lastlayer.features.datasets.cifar_formats import parse_pickle, parse_records
+from lastlayer.features.datasets.safe_pickle import load_arrays
 
 
 @pytest.mark.parametrize("inside", [True, False])

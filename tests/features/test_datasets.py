@@ -13,8 +13,8 @@ from lastlayer.errors import (
     OptionError,
     UnknownNameError,
 )
-from lastlayer.features.datasets import DATASETS, read_images
-from lastlayer.features.images import Images, ImageSet
+from lastlayer.features.datasets.catalogue import DATASETS, read_images
+from lastlayer.features.datasets.images import Images, ImageSet
 
 
 @pytest.fixture(scope="module")

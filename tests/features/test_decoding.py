@@ -8,7 +8,7 @@ from pictures import picture
 from PIL import Image
 
 from lastlayer.errors import FileFormatError, MissingFileError, MissingPackageError
-from lastlayer.features.decoding import read_image, to_rgb
+from lastlayer.features.extraction.decoding import read_image, to_rgb
 
 RED = (255, 0, 0)
 

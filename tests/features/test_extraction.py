@@ -14,10 +14,10 @@ from lastlayer import load_features
 from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
 from lastlayer.features import Features
-from lastlayer.features.backbones import BACKBONES, load_backbone
-from lastlayer.features.cifar import read_cifar
-from lastlayer.features.named import extract_named
-from lastlayer.features.resnet20 import ResNet20
+from lastlayer.features.backbones.catalogue import BACKBONES, load_backbone
+from lastlayer.features.backbones.resnet20 import ResNet20
+from lastlayer.features.datasets.cifar import read_cifar
+from lastlayer.features.extraction.named import extract_named
 from lastlayer.files import fingerprint
 
 Extract = Callable[..., Features]

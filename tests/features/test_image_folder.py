@@ -6,8 +6,8 @@ import pytest
 from pictures import tree
 
 from lastlayer.errors import FileFormatError, LastLayerError, OptionError
-from lastlayer.features.datasets import read_images
-from lastlayer.features.images import Images, ImageSet
+from lastlayer.features.datasets.catalogue import read_images
+from lastlayer.features.datasets.images import Images, ImageSet
 
 
 def labelled(images: Images, data: ImageSet) -> list[tuple[str, ...]]:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lastlayer.heads.descent import CLIP, MOMENTUM, step
-from lastlayer.heads.members import Members
+from lastlayer.heads.gradient.descent import CLIP, MOMENTUM, step
+from lastlayer.heads.gradient.members import Members
 from lastlayer.layers import LAYERS, MASKS, Layer, masked_cross_entropy
 
 

@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lastlayer.heads import following
-from lastlayer.heads.following import Followed
-from lastlayer.heads.memory import Memory
-from lastlayer.heads.neighbours import Nearest, extend, nobody
+from lastlayer.heads.neighbours import following
+from lastlayer.heads.neighbours.following import Followed
+from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
 
 
 def rows(n: int, seed: int, ties: bool = False) -> Tensor:

@@ -18,7 +18,7 @@ from lastlayer.errors import (
     UnsupportedError,
 )
 from lastlayer.heads import load_head
-from lastlayer.heads.knn import KnnHead
+from lastlayer.heads.neighbours.knn import KnnHead
 
 
 def stream(n: int, h: int = 6, n_classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -102,7 +102,7 @@ def test_a_query_gets_the_same_bits_alone_and_among_others(monkeypatch: pytest.M
     head = learned(z, y)
     together = head(queries)
     assert torch.equal(torch.cat([head(q[None]) for q in queries]), together)
-    monkeypatch.setattr("lastlayer.heads.knn._BLOCK", 32)
+    monkeypatch.setattr("lastlayer.heads.neighbours.knn._BLOCK", 32)
     assert torch.equal(head(queries), together)
 
 

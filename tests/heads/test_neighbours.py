@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lastlayer.heads import bounds, neighbours
-from lastlayer.heads.neighbours import Nearest, extend, nobody
+from lastlayer.heads.neighbours import bounds
+from lastlayer.heads.neighbours import nearest as neighbours
+from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
 
 CPU = torch.device("cpu")
 STATUS = Path("/proc/self/status")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError
 from lastlayer.heads import Head, make_head
-from lastlayer.heads.statistics import ClassStatistics
+from lastlayer.heads.statistics.class_statistics import ClassStatistics
 
 OPTIONS = {
     "mean": {},

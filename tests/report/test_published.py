@@ -30,7 +30,7 @@ def test_all_numbers_are_there() -> None:
 
 def test_names_are_ours() -> None:
     from lastlayer.heads import HEADS  # noqa: PLC0415
-    from lastlayer.heads.gradient import LEARNING_RATES  # noqa: PLC0415
+    from lastlayer.heads.gradient.head import LEARNING_RATES  # noqa: PLC0415
     from lastlayer.report.published import SELECTED  # noqa: PLC0415
 
     table = published()

@@ -69,7 +69,7 @@ def test_a_run_that_fails_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyP
     def refuse(*_: object) -> None:
         raise DataError("no medians today")
 
-    monkeypatch.setattr("lastlayer.heads.median.MedianHead._learn", refuse)
+    monkeypatch.setattr("lastlayer.heads.neighbours.median.MedianHead._learn", refuse)
     with pytest.warns(UserWarning, match="left out: .* median .*: no medians today"):
         table = ll.compare(DATA, "iid", ["mean", "median"], orders=[0])
     assert rank(table)["head"].to_list() == ["mean"]

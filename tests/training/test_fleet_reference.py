@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, normalize, one_hot
 
 import lastlayer as ll
-from lastlayer.heads.initial import initial_parameters
+from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.layers import LAYERS, MASKS
 from lastlayer.training.batches import shuffled_batches
 from lastlayer.training.fleet import Member, launch

@@ -63,14 +63,14 @@ def _features() -> Iterator[Row]:
 
 
 def _datasets() -> Iterator[Row]:
-    from lastlayer.features.datasets import DATASETS  # noqa: PLC0415
+    from lastlayer.features.datasets.catalogue import DATASETS  # noqa: PLC0415
 
     for name, dataset in DATASETS.items():
         yield name, f"labels: {', '.join(dataset.labels)}", dataset.description
 
 
 def _backbones() -> Iterator[Row]:
-    from lastlayer.features.backbones import BACKBONES  # noqa: PLC0415
+    from lastlayer.features.backbones.catalogue import BACKBONES  # noqa: PLC0415
 
     for name, backbone in BACKBONES.items():
         yield name, f"weights: {backbone.weights}"

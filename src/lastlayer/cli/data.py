@@ -72,7 +72,7 @@ def extract(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
 ) -> None:
     """Compute the features of images on a frozen backbone; run again, it goes on where it was."""
-    from lastlayer.features.named import extract_named  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.features.extraction.named import extract_named  # noqa: PLC0415  (keeps --help quick)
 
     make_room(out, *([weights] if weights else []))
     start = monotonic()

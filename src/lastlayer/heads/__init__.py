@@ -8,12 +8,12 @@ from typing import Any
 
 from lastlayer.errors import OptionError
 from lastlayer.files import read_tensors
-from lastlayer.heads.gradient import GradientHead
+from lastlayer.heads.gradient.head import GradientHead
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.knn import KnnHead
-from lastlayer.heads.mean import MeanHead
-from lastlayer.heads.median import MedianHead
-from lastlayer.heads.slda import SldaHead
+from lastlayer.heads.neighbours.knn import KnnHead
+from lastlayer.heads.neighbours.median import MedianHead
+from lastlayer.heads.statistics.mean import MeanHead
+from lastlayer.heads.statistics.slda import SldaHead
 from lastlayer.layers import LAYERS, MASKS
 from lastlayer.names import look_up
 

@@ -9,7 +9,7 @@ import polars as pl
 from lastlayer.errors import DataError, OptionError
 from lastlayer.features import Features
 from lastlayer.heads import ALL_HEADS, HEADS, split_name
-from lastlayer.heads.gradient import LEARNING_RATES
+from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.study.execute import execute
 from lastlayer.study.progress import bar

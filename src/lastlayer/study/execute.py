@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_limits
 
 from lastlayer.errors import LastLayerError, OptionError
 from lastlayer.features import Features
-from lastlayer.heads.threads import thread_count
 from lastlayer.names import look_up
 from lastlayer.study.group import Group, gather
 from lastlayer.study.meter import Meter, Tell
@@ -18,6 +17,7 @@ from lastlayer.study.result import Failure, Outcome
 from lastlayer.study.run import Run
 from lastlayer.study.units import RULES, Unit, units_of
 from lastlayer.study.workers import as_done
+from lastlayer.threads import thread_count
 from lastlayer.training.plan import default_memory
 
 

@@ -8,7 +8,6 @@ import torch
 
 from lastlayer.errors import MissingFileError
 from lastlayer.features import Features
-from lastlayer.heads.threads import thread_count
 from lastlayer.results import load
 from lastlayer.study.execute import choose_device
 from lastlayer.study.group import repeats
@@ -16,6 +15,7 @@ from lastlayer.study.prepare import Prepared
 from lastlayer.study.replay_forecast import Row, forecast_replay
 from lastlayer.study.run import Run
 from lastlayer.study.units import RULES
+from lastlayer.threads import thread_count
 
 # What a thing costs beside one multiplication in a large product, as it was measured.
 STEP = 15.0  # one feature of one class of one sample in a training step

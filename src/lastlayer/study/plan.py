@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
 from lastlayer.features.catalogue import SHORT
 from lastlayer.heads import ALL_HEADS, split_name
-from lastlayer.heads.gradient import LEARNING_RATES
+from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.names import look_up
 from lastlayer.study.plan_fields import Heads, Many, Rate, Scenarios, Seeds, Size, Strict

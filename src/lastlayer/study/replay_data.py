@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from lastlayer.errors import OptionError
-from lastlayer.features.cifar import HOME
+from lastlayer.features.backbones.preparation import AUTHORS
 from lastlayer.features.data import Origin
-from lastlayer.features.datasets import read_images
-from lastlayer.features.images import Images, ImageSet
-from lastlayer.features.preparation import AUTHORS
+from lastlayer.features.datasets.catalogue import read_images
+from lastlayer.features.datasets.cifar import HOME
+from lastlayer.features.datasets.images import Images, ImageSet
 from lastlayer.names import look_up
 from lastlayer.scenarios import Scenario
 from lastlayer.study.replay_run import BACKBONE

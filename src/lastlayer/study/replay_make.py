@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lastlayer.features.resnet20 import ResNet20
+from lastlayer.features.backbones.resnet20 import ResNet20
 from lastlayer.study.meter import Tell
 from lastlayer.study.replay_data import ReplayData
 from lastlayer.study.replay_result import Stage, result_of

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
 
-from lastlayer.features.preparation import AUTHORS
+from lastlayer.features.backbones.preparation import AUTHORS
 from lastlayer.heads import split_name
 from lastlayer.layers import LAYERS
 from lastlayer.names import look_up

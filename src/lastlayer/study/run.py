@@ -7,7 +7,7 @@ from math import isfinite
 
 from lastlayer.errors import OptionError
 from lastlayer.heads import split_name
-from lastlayer.heads.gradient import LEARNING_RATES
+from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.study.scenario_spec import ScenarioSpec
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import as_completed
 from typing import TypeVar
 
-from lastlayer.heads.threads import one_core_each
+from lastlayer.threads import one_core_each
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lastlayer.heads.gradient import LEARNING_RATES
+from lastlayer.heads.gradient.head import LEARNING_RATES
+from lastlayer.heads.gradient.initial import initial_parameters
+from lastlayer.heads.gradient.members import Members
 from lastlayer.heads.head import Preset
-from lastlayer.heads.initial import initial_parameters
-from lastlayer.heads.members import Members
 from lastlayer.layers import LAYERS
 from lastlayer.training.lockstep import epoch_of_batches
 from lastlayer.training.pool import Pool, Rules, Score, Stream, Vectors

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from lastlayer.heads.descent import step
-from lastlayer.heads.members import Members
+from lastlayer.heads.gradient.descent import step
+from lastlayer.heads.gradient.members import Members
 from lastlayer.training.pool import Pool
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.mean import nearest_as_linear, negative_distance
-from lastlayer.heads.memory import Memory
+from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.statistics.mean import nearest_as_linear, negative_distance
 
 
 class MedianHead(Head):

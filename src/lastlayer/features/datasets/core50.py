@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from lastlayer.errors import FileFormatError, MissingFileError
-from lastlayer.features.images import Images, ImageSet
+from lastlayer.features.datasets.images import Images, ImageSet
 
 HOME = "https://vlomonaco.github.io/core50/"
 FOLDER = "core50_128x128"

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.heads.head import Preset
-from lastlayer.heads.statistics_head import StatisticsHead
+from lastlayer.heads.statistics.head import StatisticsHead
 
 
 class MeanHead(StatisticsHead):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.heads.memory import Memory
+from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.resizable import Resizable
 from lastlayer.names import look_up
 

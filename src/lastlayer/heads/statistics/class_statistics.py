@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from lastlayer.errors import DataError, UnsupportedError
-from lastlayer.heads.moments import add_gram, first_of_each, moments, pieces, symmetric
 from lastlayer.heads.resizable import Resizable
+from lastlayer.heads.statistics.moments import add_gram, first_of_each, moments, pieces, symmetric
 
 Scatter = Literal["none", "pooled", "per_class"]
 

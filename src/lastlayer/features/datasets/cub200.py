@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from lastlayer.errors import FileFormatError, MissingFileError
-from lastlayer.features.images import Images, ImageSet
+from lastlayer.features.datasets.images import Images, ImageSet
 
 HOME = "https://www.vision.caltech.edu/datasets/cub_200_2011/"
 FOLDER = "CUB_200_2011"

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from lastlayer.errors import FileFormatError, MissingFileError
-from lastlayer.features.cifar_formats import (
+from lastlayer.features.datasets.cifar_formats import (
     Array,
     parse_listed_names,
     parse_pickle,
     parse_pickled_names,
     parse_records,
 )
-from lastlayer.features.images import Images, ImageSet
+from lastlayer.features.datasets.images import Images, ImageSet
 from lastlayer.names import look_up
 
 HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"

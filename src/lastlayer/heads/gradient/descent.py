@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lastlayer.heads.members import Members, norms
+from lastlayer.heads.gradient.members import Members, norms
 
 MOMENTUM = 0.9
 CLIP = 10.0

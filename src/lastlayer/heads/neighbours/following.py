@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from lastlayer.heads.memory import Memory
-from lastlayer.heads.neighbours import Nearest, extend, nobody
+from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
 
 
 class Followed:

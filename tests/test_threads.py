@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.heads.neighbours import extend, nobody
-from lastlayer.heads.threads import even_size, map_in_threads, thread_count
+from lastlayer.heads.neighbours.nearest import extend, nobody
+from lastlayer.threads import even_size, map_in_threads, thread_count
 
 CPU = torch.device("cpu")
 

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from lastlayer.errors import MissingFileError, OptionError
-from lastlayer.features.cifar import read_cifar
-from lastlayer.features.core50 import read_core50
-from lastlayer.features.cub200 import read_cub200
-from lastlayer.features.image_folder import LAYOUT, read_folder
-from lastlayer.features.images import ImageSet
+from lastlayer.features.datasets.cifar import read_cifar
+from lastlayer.features.datasets.core50 import read_core50
+from lastlayer.features.datasets.cub200 import read_cub200
+from lastlayer.features.datasets.image_folder import LAYOUT, read_folder
+from lastlayer.features.datasets.images import ImageSet
 from lastlayer.names import look_up
 
 

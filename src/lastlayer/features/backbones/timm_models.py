@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from lastlayer.errors import MissingFileError, UnknownNameError
+from lastlayer.features.backbones.preparation import to_pillow
+from lastlayer.features.backbones.weights import fit, read_state
 from lastlayer.features.extras import images_extra
-from lastlayer.features.preparation import to_pillow
-from lastlayer.features.weights import fit, read_state
 
 PREFIX = "timm:"
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from lastlayer import files
 from lastlayer.errors import DataError, FileFormatError, OptionError
+from lastlayer.features.backbones.frozen import Frozen
 from lastlayer.features.data import Features, Origin
+from lastlayer.features.datasets.images import ImageSet
+from lastlayer.features.extraction.loading import Rows, Transform, load, make_example
+from lastlayer.features.extraction.parts import Parts, Piece
 from lastlayer.features.feature_set import FeatureSet
-from lastlayer.features.frozen import Frozen
-from lastlayer.features.images import ImageSet
-from lastlayer.features.loading import Rows, Transform, load, make_example
-from lastlayer.features.parts import Parts, Piece
 from lastlayer.names import look_up
 
 DTYPES = {"float16": torch.float16, "float32": torch.float32}

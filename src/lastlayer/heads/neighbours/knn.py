@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from lastlayer.errors import OptionError, UnsupportedError
-from lastlayer.heads.budget import RANKS, Budget
-from lastlayer.heads.following import Followed
 from lastlayer.heads.head import Head, Preset, learning
-from lastlayer.heads.memory import Memory
-from lastlayer.heads.neighbours import Nearest, extend, nobody
+from lastlayer.heads.neighbours.budget import RANKS, Budget
+from lastlayer.heads.neighbours.following import Followed
+from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
 from lastlayer.names import look_up
 
 _BLOCK = 1 << 20  # logits, or neighbours, that are made at once

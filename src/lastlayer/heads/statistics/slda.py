@@ -7,9 +7,9 @@ from torch import Tensor, nn
 
 from lastlayer.errors import DataError, OptionError, UnsupportedError
 from lastlayer.heads.head import Preset
-from lastlayer.heads.moments import add_gram
-from lastlayer.heads.statistics import Scatter
-from lastlayer.heads.statistics_head import StatisticsHead
+from lastlayer.heads.statistics.class_statistics import Scatter
+from lastlayer.heads.statistics.head import StatisticsHead
+from lastlayer.heads.statistics.moments import add_gram
 
 PAPER_SHRINKAGE = 1e-4
 

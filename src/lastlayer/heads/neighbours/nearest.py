@@ -9,8 +9,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lastlayer.heads.bounds import QUERIES, TILE, Frame, candidates, fit_frame, make_ready
-from lastlayer.heads.threads import even_size, map_in_threads, thread_count
+from lastlayer.heads.neighbours.bounds import (
+    QUERIES,
+    TILE,
+    Frame,
+    candidates,
+    fit_frame,
+    make_ready,
+)
+from lastlayer.threads import even_size, map_in_threads, thread_count
 
 
 class Nearest(NamedTuple):

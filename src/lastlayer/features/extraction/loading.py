@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lastlayer.errors import FileFormatError, MissingFileError, ShapeError
-from lastlayer.features.decoding import gradient, read_image
-from lastlayer.features.images import ImageSet
+from lastlayer.features.datasets.images import ImageSet
+from lastlayer.features.extraction.decoding import gradient, read_image
 
 # Takes an RGB image of Pillow, or the pixels (3, h, w) uint8 of a data set that has no files.
 Transform = Callable[[Any], Tensor]

@@ -5,7 +5,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from lastlayer.heads.head import Head, Preset, learning
-from lastlayer.heads.statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
 
 
 class StatisticsHead(Head):

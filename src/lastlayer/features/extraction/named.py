@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from lastlayer.features.backbones import load_backbone
+from lastlayer.features.backbones.catalogue import load_backbone
 from lastlayer.features.data import Features, Origin
-from lastlayer.features.datasets import read_images
-from lastlayer.features.extraction import extract
+from lastlayer.features.datasets.catalogue import read_images
+from lastlayer.features.extraction.extract import extract
 from lastlayer.names import look_up
 
 Path = str | os.PathLike[str]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from lastlayer.errors import FileFormatError
-from lastlayer.features.safe_pickle import load_arrays
+from lastlayer.features.datasets.safe_pickle import load_arrays
 
 Array = np.ndarray[Any, Any]
 _PIXELS = 3 * 32 * 32  # all red values of an image row by row, then all green, then all blue

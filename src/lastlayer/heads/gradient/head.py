@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from lastlayer.errors import DivergedError, OptionError
-from lastlayer.heads.descent import step
+from lastlayer.heads.gradient.descent import step
+from lastlayer.heads.gradient.initial import initial_parameters
+from lastlayer.heads.gradient.members import Members
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.initial import initial_parameters
-from lastlayer.heads.members import Members
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 

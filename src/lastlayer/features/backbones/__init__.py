@@ -1,0 +1,1 @@
+"""Frozen backbones: how each is built, weighted, and given its images."""

@@ -1,0 +1,1 @@
+"""Data sets of images: who reads each, and what it gives."""

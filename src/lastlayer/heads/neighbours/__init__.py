@@ -1,0 +1,1 @@
+"""Heads that keep features: nearest neighbours and class medians."""
