@@ -20,9 +20,9 @@ from benchmarks.fleet import COMBINATIONS, Case, fleet_epoch, loop_epoch, second
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from lastlayer.catalogue import HEADS
 from lastlayer.heads import Head, make_head
 from lastlayer.heads.gradient.descent import MOMENTUM
-from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 from lastlayer.training.pool import Pool
 
@@ -53,7 +53,7 @@ def naive_epoch(pool: Pool) -> Callable[[], None]:
     model = nn.Linear(pool.z.shape[1], pool.n_classes)
     strategy = Naive(
         model=model,
-        optimizer=torch.optim.SGD(model.parameters(), LEARNING_RATES["linear"], MOMENTUM),
+        optimizer=torch.optim.SGD(model.parameters(), HEADS["linear"].lr, MOMENTUM),
         criterion=nn.CrossEntropyLoss(),
         train_mb_size=BATCH_SIZE,
         evaluator=EvaluationPlugin(),

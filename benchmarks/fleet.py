@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
+from lastlayer.catalogue import HEADS
 from lastlayer.heads.gradient.descent import CLIP, MOMENTUM
-from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.layers import LAYERS, MASKS, masked_cross_entropy
 from lastlayer.training.batches import BATCH_SIZE
 from lastlayer.training.fleet import Member, launch
@@ -73,7 +73,7 @@ def fleet_epoch(pool: Pool, case: Case) -> Callable[[], None]:
 def loop_epoch(pool: Pool, layer: str, mask: str, tight: bool) -> Callable[[], None]:
     """One run's epoch with autograd: batches from a DataLoader, or sliced from a tensor."""
     head = LAYERS[layer](pool.z.shape[1], pool.n_classes)
-    optimizer = torch.optim.SGD(head.parameters(), lr=LEARNING_RATES[layer], momentum=MOMENTUM)
+    optimizer = torch.optim.SGD(head.parameters(), lr=HEADS[layer].lr, momentum=MOMENTUM)
     loader = DataLoader(TensorDataset(pool.z, pool.y), batch_size=BATCH_SIZE, shuffle=True)
 
     def batches() -> "list[tuple[Tensor, Tensor]] | DataLoader[tuple[Tensor, ...]]":

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import lastlayer
+from lastlayer.catalogue import HEADS
 from lastlayer.cli import main
 from lastlayer.features import Features
-from lastlayer.heads import HEADS
 
 Captured = pytest.CaptureFixture[str]
 Call = Callable[..., int]

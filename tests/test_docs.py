@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lastlayer.heads import HEADS
+from lastlayer.catalogue import HEADS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

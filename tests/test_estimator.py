@@ -23,17 +23,18 @@ from sklearn.utils.estimator_checks import (
 )
 
 from lastlayer import HeadClassifier
+from lastlayer.catalogue import all_heads, split_name
 from lastlayer.errors import DivergedError, OptionError, UnknownNameError
-from lastlayer.heads import ALL_HEADS, load_head, split_name
+from lastlayer.heads import load_head
 
-every_head = pytest.mark.parametrize("name", ALL_HEADS)
+every_head = pytest.mark.parametrize("name", all_heads())
 IRIS = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 
 
 def classifiers() -> list[HeadClassifier]:
     """Give all 19, with as few epochs as the checks' accuracy allows, to save time."""
-    heads = (split_name(name) for name in ALL_HEADS)
+    heads = (split_name(name) for name in all_heads())
     return [HeadClassifier(head, mask=mask, epochs=30) for head, mask in heads]
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from lastlayer.heads import split_name
+from lastlayer.catalogue import split_name
 from lastlayer.layers import LAYERS
 from lastlayer.report import agree
 from lastlayer.study import Failure, Result, Run, ScenarioSpec, execute

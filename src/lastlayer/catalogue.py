@@ -4,6 +4,7 @@ Nothing else lists heads or scenarios: commands, plans, costs, colours, docs and
 cards when they are called, so a head that gets a card is known everywhere. No torch here.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
@@ -51,6 +52,13 @@ class HeadCard:
     def by_gradient(self) -> bool:
         """Whether it is trained by gradient: step by step, with a mask, as often as asked."""
         return self.family == "gradient"
+
+    def rate(self, asked: float | None) -> float:
+        """Return the learning rate to train with: what was asked for, or else its own."""
+        rate = self.lr if asked is None else float(asked)
+        if rate is None or not 0 < rate < math.inf:
+            raise OptionError(f"expected a learning rate above 0, got {rate} for '{self.name}'")
+        return rate
 
     @property
     def masks(self) -> tuple[str, ...]:

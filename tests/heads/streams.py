@@ -6,10 +6,11 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lastlayer.heads import ALL_HEADS, Head, make_head
+from lastlayer.catalogue import all_heads
+from lastlayer.heads import Head, make_head
 
 H = 4
-EVERY_HEAD = [(name, preset) for name in ALL_HEADS for preset in ("exact", "paper")]
+EVERY_HEAD = [(name, preset) for name in all_heads() for preset in ("exact", "paper")]
 
 
 def blobs(n_per_class: int = 20, n_classes: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:

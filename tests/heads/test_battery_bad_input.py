@@ -9,6 +9,7 @@ import pytest
 import torch
 from streams import EVERY_HEAD, H, assert_same_bits, blobs, snapshot, trained
 
+from lastlayer.catalogue import split_name
 from lastlayer.errors import (
     DataError,
     FileFormatError,
@@ -23,7 +24,7 @@ from lastlayer.errors import (
     UnsupportedError,
 )
 from lastlayer.files import write_tensors
-from lastlayer.heads import load_head, make_head, split_name
+from lastlayer.heads import load_head, make_head
 from lastlayer.layers import LAYERS
 
 every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lastlayer.catalogue import SCENARIOS
 from lastlayer.report.drift import KINDS, kind_of
-from lastlayer.scenarios import SCENARIOS
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from lastlayer.heads import ALL_HEADS, HEADS
+from lastlayer.catalogue import HEADS, PAPER_HEADS
 from lastlayer.layers import LAYERS as GRADIENT_LAYERS
 from lastlayer.layers import MASKS as ALL_MASKS
 from lastlayer.report.looks import FIRST, GRADIENT, LAYERS, MASKS, SIMILARITY, place_of
@@ -63,5 +63,5 @@ def test_every_head_has_a_look() -> None:
     assert set(GRADIENT) == set(GRADIENT_LAYERS)
     assert set(GRADIENT) | set(SIMILARITY) == set(HEADS)
     assert set(MASKS) == set(ALL_MASKS)
-    assert set(FIRST) <= set(ALL_HEADS)
-    assert len({place_of(name) for name in ALL_HEADS}) == len(ALL_HEADS)
+    assert set(FIRST) <= set(PAPER_HEADS)
+    assert len({place_of(name) for name in PAPER_HEADS}) == len(PAPER_HEADS)

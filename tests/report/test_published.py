@@ -29,15 +29,14 @@ def test_all_numbers_are_there() -> None:
 
 
 def test_names_are_ours() -> None:
-    from lastlayer.heads import HEADS  # noqa: PLC0415
-    from lastlayer.heads.gradient.head import LEARNING_RATES  # noqa: PLC0415
+    from lastlayer.catalogue import HEADS  # noqa: PLC0415
     from lastlayer.report.published import SELECTED  # noqa: PLC0415
 
     table = published()
     assert set(table["head"]) == set(HEADS)
-    assert SELECTED == LEARNING_RATES
+    assert {n: c.lr for n, c in HEADS.items() if c.by_gradient} == SELECTED
     without = table.filter(pl.col("lr").is_null())
-    assert set(without["head"]) == set(HEADS) - set(LEARNING_RATES)
+    assert set(without["head"]) == {n for n, c in HEADS.items() if not c.by_gradient}
 
 
 @pytest.mark.parametrize(

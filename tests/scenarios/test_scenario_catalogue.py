@@ -10,11 +10,11 @@ import torch
 from toy_labels import ToyData, cifar100_like, core50_like, toy
 
 from lastlayer import load_features
+from lastlayer.catalogue import COLUMNS, SCENARIOS
 from lastlayer.cli import main
 from lastlayer.errors import DataError, UnknownNameError
 from lastlayer.features import BACKBONES, DATASETS
-from lastlayer.scenarios import SCENARIOS, make_scenario
-from lastlayer.scenarios.catalogue import COLUMNS
+from lastlayer.scenarios import make_scenario
 
 DATA: dict[str, Callable[[], ToyData]] = {
     "cifar10": lambda: toy({"y": [row % 10 for row in range(30)]}),

@@ -7,9 +7,9 @@ import pytest
 from small_data import N_CLASSES, H, small_data
 
 from lastlayer.analysis import causes_of_loss
+from lastlayer.catalogue import PAPER_HEADS
 from lastlayer.errors import PlanError
 from lastlayer.features import Features
-from lastlayer.heads import ALL_HEADS
 from lastlayer.results import Study, load
 from lastlayer.study.conduct import Watch, conduct
 from lastlayer.study.plan import Plan
@@ -104,7 +104,7 @@ def test_data_count_by_content_not_by_name(file: str, tmp_path: Path) -> None:
 
 
 def test_causes_of_loss_are_those_of_the_head_itself(file: str, tmp_path: Path) -> None:
-    plan = plan_of({"features": file, "scenario": "incremental:3", "heads": list(ALL_HEADS)})
+    plan = plan_of({"features": file, "scenario": "incremental:3", "heads": list(PAPER_HEADS)})
     study, made = make(plan, tmp_path / "out")
     linear = study.done.filter(study.done["head"] != "knn")
     causes, right = study.arrays("causes", linear), study.arrays("right_by_class", linear)

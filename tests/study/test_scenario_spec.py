@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_data import small_data
 
+from lastlayer.catalogue import SCENARIOS
 from lastlayer.errors import OptionError, UnknownNameError
-from lastlayer.scenarios import SCENARIOS, incremental, lifelong
+from lastlayer.scenarios import incremental, lifelong
 from lastlayer.study import ScenarioSpec
 
 columns = st.sampled_from(["session", "fine", "a column"])

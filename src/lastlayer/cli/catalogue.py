@@ -5,24 +5,12 @@ from typing import Annotated
 
 import typer
 
+from lastlayer.catalogue import HEADS, SCENARIOS
 from lastlayer.cli.app import app
 from lastlayer.cli.text import columns
 from lastlayer.names import look_up
 
 Row = tuple[str, ...]
-
-# The logit of class i, and when to use the head.
-ADVICE = {
-    "linear": ("z·A_i + b_i", "data that come shuffled; forgets most when they do not"),
-    "linear_no_bias": ("z·A_i", "as linear, where no class should win by its bias"),
-    "weight_norm": ("z·A_i/‖A_i‖", "where no class should win by the length of its row"),
-    "original_weight_norm": ("γ_i · z·A_i/‖A_i‖", "as weight_norm, with a learned length"),
-    "cosine": ("s · cos(z, A_i)", "where only angles count; with +single for new classes"),
-    "knn": ("log of its share of the vote", "classes of any shape; keeps all features"),
-    "mean": ("−‖z − μ_i‖", "the simplest and smallest that never forgets"),
-    "median": ("−‖z − med_i‖", "as mean, with outliers; keeps all features"),
-    "slda": ("z·Λμ_i − ½ μ_iᵀΛμ_i", "the first choice, whatever the drift"),
-}
 
 
 @app.command("list")
@@ -39,20 +27,15 @@ def list_(
 
 
 def _heads() -> Iterator[Row]:
-    from lastlayer.heads import HEADS  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.layers import LAYERS, MASKS  # noqa: PLC0415
-
-    masks = " ".join(f"+{mask}" for mask in MASKS if mask != "none")
-    for name in HEADS:
-        yield name, masks if name in LAYERS else "", *ADVICE[name]
+    for name, card in HEADS.items():
+        masks = " ".join(f"+{mask}" for mask in card.masks if mask != "none")
+        yield name, masks, card.formula, card.use
 
 
 def _scenarios() -> Iterator[Row]:
-    from lastlayer.scenarios import SCENARIOS  # noqa: PLC0415
-
-    for name, entry in SCENARIOS.items():
-        needs = "bundled" if entry.bundled else f"needs features of {entry.features}"
-        yield name, needs, entry.description
+    for name, card in SCENARIOS.items():
+        needs = "bundled" if card.bundled else f"needs features of {card.features}"
+        yield name, needs, card.description
 
 
 def _features() -> Iterator[Row]:

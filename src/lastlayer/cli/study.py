@@ -47,13 +47,13 @@ def compare(
 ) -> None:
     """Rank heads on a stream of data, and say which one to use."""
     from lastlayer import load_features, study  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.heads import ALL_HEADS  # noqa: PLC0415
+    from lastlayer.catalogue import all_heads  # noqa: PLC0415
 
     if out is not None:
         make_room_for_table(out)
     data = load_features(features, label)
     chosen = _scenario(features, label, scenario, incremental, by)
-    names = [name for part in heads or ALL_HEADS for name in part.split(",") if name]
+    names = [name for part in heads or all_heads() for name in part.split(",") if name]
     options: dict[str, Any] = {"preset": preset, "lr": lr, "device": device, "progress": True}
     try:
         table = study.compare(data, chosen, names, range(orders), **options)
@@ -75,8 +75,8 @@ def _scenario(
     features: str, label: str | None, scenario: str | None, incremental: str | None, by: str | None
 ) -> str:
     """Give the one scenario that is meant; bundled features have one of their own."""
+    from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
     from lastlayer.features.catalogue import SHORT  # noqa: PLC0415
-    from lastlayer.scenarios import SCENARIOS  # noqa: PLC0415
 
     classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
     given = [text for text in (scenario, classes, values) if text]
@@ -92,7 +92,7 @@ def _scenario(
 
 def _check_label(scenario: str, label: str | None) -> None:
     """Refuse to learn another label column than the one that was asked for."""
-    from lastlayer.scenarios import SCENARIOS  # noqa: PLC0415
+    from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
     from lastlayer.study import ScenarioSpec  # noqa: PLC0415
 
     spec = ScenarioSpec.parse(scenario)

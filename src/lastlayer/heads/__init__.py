@@ -1,11 +1,13 @@
-"""Heads: what learns from a stream. ``HEADS`` lists them; ``make_head`` makes one by name."""
+"""Heads: what learns from a stream. ``make_head`` makes one by the name on its card."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
+from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import OptionError
 from lastlayer.files import read_tensors
 from lastlayer.heads.gradient.head import GradientHead
@@ -14,40 +16,6 @@ from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.heads.statistics.slda import SldaHead
-from lastlayer.layers import LAYERS, MASKS
-from lastlayer.names import look_up
-
-HEADS: Mapping[str, Callable[..., Head]] = {
-    "linear": partial(GradientHead, "linear"),
-    "linear_no_bias": partial(GradientHead, "linear_no_bias"),
-    "weight_norm": partial(GradientHead, "weight_norm"),
-    "original_weight_norm": partial(GradientHead, "original_weight_norm"),
-    "cosine": partial(GradientHead, "cosine"),
-    "knn": KnnHead,
-    "mean": MeanHead,
-    "median": MedianHead,
-    "slda": SldaHead,
-}
-
-ALL_HEADS: tuple[str, ...] = (  # the paper's 19: each layer with each mask, then the others
-    *(layer if mask == "none" else f"{layer}+{mask}" for layer in LAYERS for mask in MASKS),
-    *(name for name in HEADS if name not in LAYERS),
-)
-
-
-def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
-    """Take "cosine+single" apart into ("cosine", "single"); without a mask it is "none"."""
-    base, plus, written = name.partition("+")
-    look_up(base, HEADS, "head")
-    if plus and mask is not None and mask != written:
-        raise OptionError(f"expected one mask, got '{written}' in the name and '{mask}' beside it")
-    found = written if plus else (mask or "none")
-    look_up(found, MASKS, "mask")
-    if found != "none" and base not in LAYERS:
-        raise OptionError(
-            f"expected no mask for '{base}', which is not trained by gradient, got '{found}'"
-        )
-    return base, found
 
 
 def make_head(
@@ -62,7 +30,7 @@ def make_head(
     """Make a head by its name, its mask in the name ("cosine+single") or beside it.
 
     Args:
-        name: one of ``HEADS``.
+        name: one of ``lastlayer.catalogue.HEADS``.
         in_features: the size of a feature vector.
         n_classes: classes known beforehand; more may arrive.
         mask: "none", "single" or "group"; heads trained by gradient only.
@@ -78,9 +46,9 @@ def make_head(
         raise OptionError(
             f"head '{base}' has no option '{wrong}'; there are: {', '.join(known) or 'none'}"
         )
-    if base in LAYERS:
+    if card_of(base).by_gradient:
         options["mask"] = found
-    return HEADS[base](in_features=in_features, n_classes=n_classes, preset=preset, **options)
+    return _maker(base)(in_features=in_features, n_classes=n_classes, preset=preset, **options)
 
 
 def options_of(name: str) -> tuple[str, ...]:
@@ -89,10 +57,16 @@ def options_of(name: str) -> tuple[str, ...]:
     >>> options_of("slda")
     ('shrinkage', 'prior', 'per_class_scatter')
     """
-    base, _ = split_name(name)
-    parameters = signature(HEADS[base]).parameters.values()
+    parameters = signature(_maker(name)).parameters.values()
     options = (p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
     return tuple(option for option in options if option != "mask")
+
+
+def _maker(name: str) -> Callable[..., Head]:
+    """Return what makes the head of a card."""
+    card = card_of(name)
+    module, _, class_name = card.home.partition(":")
+    return partial(getattr(import_module(module), class_name), *card.arguments)
 
 
 def load_head(path: str | os.PathLike[str]) -> Head:
@@ -104,8 +78,6 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 
 
 __all__ = [
-    "ALL_HEADS",
-    "HEADS",
     "GradientHead",
     "Head",
     "KnnHead",
@@ -115,5 +87,4 @@ __all__ = [
     "load_head",
     "make_head",
     "options_of",
-    "split_name",
 ]

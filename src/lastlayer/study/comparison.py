@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
+from lastlayer.catalogue import HEADS, all_heads, split_name
 from lastlayer.errors import DataError, OptionError
 from lastlayer.features import Features
-from lastlayer.heads import ALL_HEADS, HEADS, split_name
-from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.study.execute import execute
 from lastlayer.study.progress import bar
@@ -22,7 +21,7 @@ from lastlayer.study.scenario_spec import ScenarioSpec
 def compare(
     data: Features,
     scenario: str | ScenarioSpec,
-    heads: Sequence[str] = ALL_HEADS,
+    heads: Sequence[str] | None = None,
     orders: Iterable[int] = range(8),
     *,
     preset: Preset = "exact",
@@ -35,7 +34,7 @@ def compare(
     Args:
         data: training and test features.
         scenario: a name ("cifar10"), or "incremental:5", "lifelong:session", "mixed:fine/coarse".
-        heads: their names, with the mask ("cosine+single").
+        heads: their names, with the mask ("cosine+single"); None: all that there are.
         orders: seeds of the order of tasks; each is the seed of the training too, as in the paper.
         preset: "exact" or "paper".
         lr: the learning rate of all heads trained by gradient; None: each head's own.
@@ -54,7 +53,7 @@ def compare(
     seeds = list(orders)
     runs = [
         _run(_spec(scenario), head, preset, lr, order)
-        for head in dict.fromkeys(heads)
+        for head in dict.fromkeys(all_heads() if heads is None else heads)
         for order in seeds
     ]
     if not runs:
@@ -89,7 +88,7 @@ def _spec(scenario: str | ScenarioSpec) -> ScenarioSpec:
 
 def _run(spec: ScenarioSpec, name: str, preset: Preset, lr: float | None, order: int) -> Run:
     head, mask = split_name(name)
-    rate = lr if head in LEARNING_RATES else None
+    rate = lr if HEADS[head].by_gradient else None
     return Run("data", spec, head, mask, preset, rate, order, seed=order)
 
 

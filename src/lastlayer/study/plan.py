@@ -7,10 +7,9 @@ from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
+from lastlayer.catalogue import PAPER_HEADS, card_of, split_name
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
 from lastlayer.features.catalogue import SHORT
-from lastlayer.heads import ALL_HEADS, split_name
-from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.names import look_up
 from lastlayer.study.plan_fields import Heads, Many, Rate, Scenarios, Seeds, Size, Strict
@@ -27,7 +26,7 @@ class Experiment(Strict):
 
     features: Annotated[tuple[str, ...], Many, Field(min_length=1)]
     scenario: Scenarios
-    heads: Heads = tuple(ALL_HEADS)
+    heads: Heads = PAPER_HEADS
     preset: Preset | None = None  # None: the plan's
     seeds: Seeds | None = None  # None: the plan's
     lr: Annotated[tuple[Rate, ...], Many, Field(min_length=1)] | None = None
@@ -50,7 +49,7 @@ class Experiment(Strict):
     def _heads(self) -> Iterator[tuple[str, float | None]]:
         """Give each head with each learning rate; one without gradient has none."""
         for head in self.heads:
-            rates = self.lr if split_name(head)[0] in LEARNING_RATES else None
+            rates = self.lr if card_of(head).by_gradient else None
             yield from ((head, lr) for lr in rates or (None,))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from lastlayer.heads import split_name
+from lastlayer.catalogue import split_name
 from lastlayer.names import look_up
 from lastlayer.study.scenario_spec import ScenarioSpec
 

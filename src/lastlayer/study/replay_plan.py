@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
 
+from lastlayer.catalogue import split_name
 from lastlayer.features.backbones.preparation import AUTHORS
-from lastlayer.heads import split_name
 from lastlayer.layers import LAYERS
 from lastlayer.names import look_up
 from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict

@@ -3,11 +3,9 @@
 import json
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from math import isfinite
 
+from lastlayer.catalogue import HEADS, split_name
 from lastlayer.errors import OptionError
-from lastlayer.heads import split_name
-from lastlayer.heads.gradient.head import LEARNING_RATES
 from lastlayer.heads.head import Preset
 from lastlayer.study.scenario_spec import ScenarioSpec
 
@@ -67,7 +65,7 @@ class Run:
     @property
     def by_gradient(self) -> bool:
         """Whether the head is trained by gradient, epoch after epoch."""
-        return self.head in LEARNING_RATES
+        return HEADS[self.head].by_gradient
 
     def digest(self, fingerprint: str) -> str:
         """Name the run's numbers: a SHA-256 of all that decides them.
@@ -88,11 +86,8 @@ class Run:
 
 def _rate(head: str, lr: float | None) -> float | None:
     """Give the learning rate in use, so that a run has one name only."""
-    if head not in LEARNING_RATES:
+    if not HEADS[head].by_gradient:
         if lr is not None:
             raise OptionError(f"expected no learning rate for '{head}', got {lr}")
         return None
-    rate = LEARNING_RATES[head] if lr is None else float(lr)
-    if not (rate > 0 and isfinite(rate)):
-        raise OptionError(f"expected a learning rate above 0, got {lr}")
-    return rate
+    return HEADS[head].rate(lr)

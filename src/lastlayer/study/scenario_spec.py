@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from lastlayer.catalogue import SCENARIOS
 from lastlayer.errors import OptionError
 from lastlayer.names import look_up
 from lastlayer.scenarios import (
-    SCENARIOS,
     Scenario,
     iid,
     incremental,

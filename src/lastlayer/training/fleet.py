@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lastlayer.heads.gradient.head import LEARNING_RATES
+from lastlayer.catalogue import HEADS
 from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.heads.gradient.members import Members
 from lastlayer.heads.head import Preset
@@ -94,10 +94,7 @@ def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> M
                 whole = parameters.setdefault(name, torch.zeros(*shape, *value.shape))
                 whole[s, k] = value
     parameters = {name: value.to(pool.z.device) for name, value in parameters.items()}
-    rate = [
-        [LEARNING_RATES[m.layer] if m.lr is None else m.lr for m in of_stream]
-        for of_stream in members
-    ]
+    rate = [[HEADS[m.layer].rate(m.lr) for m in of_stream] for of_stream in members]
     device = pool.z.device
     return Members(
         forms=[LAYERS[member.layer].form for member in first],

@@ -1,11 +1,11 @@
 """Heads trained by gradient: a layer, a mask, and one step of descent for each batch."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lastlayer.catalogue import HEADS
 from lastlayer.errors import DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
@@ -13,14 +13,6 @@ from lastlayer.heads.gradient.members import Members
 from lastlayer.heads.head import Head, Preset
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
-
-LEARNING_RATES = {
-    "linear": 0.01,
-    "linear_no_bias": 0.01,
-    "weight_norm": 0.1,
-    "original_weight_norm": 0.1,
-    "cosine": 0.1,
-}
 
 
 class GradientHead(Head):
@@ -69,12 +61,9 @@ class GradientHead(Head):
     ) -> None:
         kind = look_up(layer, LAYERS, "layer")
         look_up(mask, MASKS, "mask")
-        lr = LEARNING_RATES[layer] if lr is None else float(lr)
-        if not (lr > 0 and math.isfinite(lr)):
-            raise OptionError(f"expected a learning rate above 0, got {lr}")
         if seed < 0:
             raise OptionError(f"expected a seed of at least 0, got {seed}")
-        options: dict[str, Any] = {"mask": mask, "lr": lr, "seed": seed}
+        options: dict[str, Any] = {"mask": mask, "lr": HEADS[layer].rate(lr), "seed": seed}
         self._extra: dict[str, Any] = {}
         if scale is not None or learn_scale:
             if layer != "cosine":

@@ -1,0 +1,47 @@
+"""The scenarios that have a name: made as their cards say, and held to them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from lastlayer.catalogue import SCENARIOS
+from lastlayer.errors import DataError
+from lastlayer.names import look_up
+from lastlayer.scenarios.kinds import incremental, lifelong, mixed, nested
+from lastlayer.scenarios.scenario import Data, Scenario, count_classes
+
+KINDS: Mapping[str, Callable[..., Scenario]] = {
+    "incremental": incremental,
+    "lifelong": lifelong,
+    "mixed": mixed,
+    "nested": nested,
+}
+
+
+def make_scenario(name: str, data: Data, order: int = 0) -> Scenario:
+    """Make a scenario by its name; ``lastlayer.catalogue.SCENARIOS`` holds them all.
+
+    >>> from lastlayer import load_features
+    >>> scenario = make_scenario("cifar100_lifelong", load_features("cifar100"), order=2)
+    >>> scenario.order, [len(rows) for rows in scenario.tasks]
+    ((2, 4, 1, 3, 0), [10000, 10000, 10000, 10000, 10000])
+    """
+    card = look_up(name, SCENARIOS, "scenario")
+    missing = [column for column in card.columns if column not in data.train.labels]
+    if missing:
+        raise DataError(
+            f"scenario '{name}' needs the label columns {', '.join(card.columns)}, but the data "
+            f"have {', '.join(data.train.labels)}; it needs {card.source}"
+        )
+    label = card.columns[-1] if card.columns else data.train.label
+    _expect(name, "classes", card.n_classes, count_classes(data, label))
+    scenario = KINDS[card.kind](data, label=label, order=order, **card.options)
+    _expect(name, "tasks", card.n_tasks, scenario.n_tasks)
+    return replace(scenario, name=name)
+
+
+def _expect(name: str, what: str, expected: int, found: int) -> None:
+    if found != expected:
+        raise DataError(
+            f"scenario '{name}' has {expected} {what}, but the data give {found}; "
+            f"it needs {SCENARIOS[name].source}"
+        )
