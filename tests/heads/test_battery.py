@@ -7,9 +7,9 @@ import pytest
 import torch
 from streams import EVERY_HEAD, H, accuracy, assert_same_bits, batches, blobs, snapshot, trained
 
-from lastlayer.catalogue import PAPER_HEADS, all_heads
-from lastlayer.errors import LabelError, UnsupportedError
-from lastlayer.heads import load_head, make_head
+from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
+from lastlayer.errors import DataError, LabelError, UnsupportedError
+from lastlayer.heads import GradientHead, load_head, make_head
 
 every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
 every_exact_head = pytest.mark.parametrize("name", all_heads())
@@ -208,22 +208,91 @@ def test_a_merge_equals_the_union_or_raises(name: str, preset: str) -> None:
     left.observe(z[y != 2], y[y != 2])
     right.observe(z[y == 2], y[y == 2])
     before = snapshot(left), snapshot(right)
-    if (name, preset) in MERGEABLE:
+    if left.abilities.merges:
         merged = left.merge(right)
         torch.testing.assert_close(merged(z), union(z), rtol=1e-9, atol=1e-9)
         merged.observe(z, y)
     else:
-        with pytest.raises(UnsupportedError, match=r"order of its data|order of the data|budget"):
+        with pytest.raises(UnsupportedError, match=r"cannot be merged exactly.*these heads can: "):
             left.merge(right)
     assert_same_bits(snapshot(left), before[0])
     assert_same_bits(snapshot(right), before[1])
 
 
-MERGEABLE = {
-    *((name, preset) for name in ("mean", "median") for preset in ("exact", "paper")),
-    ("slda", "exact"),
-    ("knn", "exact"),
-}
+@every_head
+def test_forgetting_is_as_if_never_seen_or_raises(name: str, preset: str) -> None:
+    z, y = blobs(n_classes=4)
+    some = torch.arange(len(y)) % 3 == 0
+    head, rest = (make_head(name, H, preset=preset) for _ in range(2))
+    head.observe(z, y)
+    rest.observe(z[~some], y[~some])
+    before = snapshot(head)
+    if head.abilities.forgets:
+        head.forget(z[some], y[some])
+        torch.testing.assert_close(head(z), rest(z), rtol=1e-9, atol=1e-9)
+        with pytest.raises(DataError, match="cannot forget"):
+            head.forget(z, y)
+    else:
+        with pytest.raises(UnsupportedError, match=r"cannot forget samples.*these heads can: "):
+            head.forget(z[some], y[some])
+        assert_same_bits(snapshot(head), before)
+
+
+@every_head
+def test_forgetting_a_class_is_as_if_never_seen_or_raises(name: str, preset: str) -> None:
+    z, y = blobs(n_classes=4)
+    head, rest = (make_head(name, H, n_classes=4, preset=preset) for _ in range(2))
+    head.observe(z, y)
+    rest.observe(z[y != 3], y[y != 3])
+    before = snapshot(head)
+    if head.abilities.forgets_class:
+        head.forget_class(3)
+        assert head.seen.tolist() == [True, True, True, False]
+        torch.testing.assert_close(head(z), rest(z), rtol=1e-9, atol=1e-9)
+    else:
+        with pytest.raises(UnsupportedError, match=r"cannot forget a class.*these heads can: "):
+            head.forget_class(3)
+        assert_same_bits(snapshot(head), before)
+
+
+@every_exact_head
+def test_the_card_says_what_the_head_can_do(name: str) -> None:
+    head = make_head(name, H)
+    assert card_of(name).abilities == head.abilities
+    assert head.name == card_of(name).name
+
+
+@every_exact_head
+def test_the_card_says_how_large_the_state_is(name: str) -> None:
+    z, y = blobs(n_per_class=50)
+    head = make_head(name, H)
+    head.observe(z, y)
+    state = sum(part.nbytes for part in head.state_dict().values())
+    slack = 4 * head.n_classes + 16  # which classes were seen, a count of steps, a scale
+    assert 0 <= state - card_of(name).size(H, head.n_classes, len(y)) <= slack
+
+
+@every_exact_head
+def test_an_order_free_head_does_not_mind_order_or_batches(name: str) -> None:
+    z, y = blobs()
+    if make_head(name, H).abilities.order_free:
+        one, other = (make_head(name, H) for _ in range(2))
+        one.observe(z, y)
+        for batch in batches(z.flip(0), y.flip(0), size=7):
+            other.observe(*batch)
+        torch.testing.assert_close(other(z), one(z), rtol=1e-9, atol=1e-9)
+
+
+@every_exact_head
+def test_a_linear_head_answers_as_a_linear_layer(name: str) -> None:
+    head = trained(name, "exact")
+    z, _ = blobs(seed=1)
+    if head.abilities.linear:
+        layer = head.as_layer() if isinstance(head, GradientHead) else head.as_linear(z.dtype)
+        assert torch.equal(layer(z).argmax(dim=1), head.predict(z))
+    else:
+        with pytest.raises(UnsupportedError):
+            head.as_linear()
 
 
 @every_head

@@ -175,7 +175,7 @@ def test_merging_equals_having_seen_both() -> None:
 @pytest.mark.parametrize("options", [{"budget": 9}, {"preset": "paper"}])
 def test_heads_with_a_budget_cannot_be_merged(options: dict[str, object]) -> None:
     head = learned(*stream(20), **options)
-    with pytest.raises(UnsupportedError, match="budget cannot be merged"):
+    with pytest.raises(UnsupportedError, match="cannot be merged exactly: its budget"):
         head.merge(learned(*stream(20), **options))
 
 

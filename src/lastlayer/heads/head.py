@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from lastlayer.catalogue import Abilities, able
 from lastlayer.errors import (
     DataError,
     LabelError,
@@ -76,9 +77,9 @@ class Head(Resizable, ABC):
         return {"in_features": self.in_features, "preset": self.preset, **self.options}
 
     @property
-    def additive(self) -> bool:
-        """Whether it keeps statistics that add up: ``merge`` then costs the same for any data."""
-        return False
+    def abilities(self) -> Abilities:
+        """What it can do, made as it is; its card states the same of its default options."""
+        return Abilities()
 
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
@@ -116,8 +117,30 @@ class Head(Resizable, ABC):
                 f"got '{getattr(other, 'name', type(other).__name__)}' "
                 f"with {getattr(other, 'settings', 'no settings')}"
             )
+        self._check_able("merges", "be merged")
         with learning():
             return self._merge(other)
+
+    def forget(self, z: Tensor, y: Tensor) -> None:
+        """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed."""
+        self._check_able("forgets", "forget samples")
+        z = self._check_features(z)
+        y = self._check_labels(y, z.shape[0])
+        if y.numel() and int(y.max()) >= self.n_classes:
+            raise self._unknown_class(int(y.max()))
+        with learning():
+            self._forget(z, y)
+        self._stale = True
+
+    def forget_class(self, y: int) -> None:
+        """Make it as if class ``y`` had never been observed."""
+        self._check_able("forgets_class", "forget a class")
+        if not (isinstance(y, int) and 0 <= y < self.n_classes):
+            raise self._unknown_class(y)
+        with learning():
+            self._forget_class(y)
+            self.seen[y] = False
+        self._stale = True
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Give an ordinary layer that predicts the same class: mean, median and slda have one.
@@ -156,11 +179,28 @@ class Head(Resizable, ABC):
         """Make room for classes up to ``n_classes``; subclasses extend their own state too."""
         self.seen = torch.cat([self.seen, self.seen.new_zeros(n_classes - self.n_classes)])
 
+    # What a head needs only if its abilities say so.
+
     def _merge(self, other: Self) -> Self:
-        raise UnsupportedError(
-            f"a '{self.name}' head with preset '{self.preset}' cannot be merged exactly: "
-            "what it has learned depends on the order of its data"
-        )
+        raise NotImplementedError
+
+    def _forget(self, z: Tensor, y: Tensor) -> None:
+        raise NotImplementedError
+
+    def _forget_class(self, y: int) -> None:
+        raise NotImplementedError
+
+    def _check_able(self, ability: str, what: str) -> None:
+        """Refuse what the head, made as it is, cannot do exactly; name the heads that can."""
+        if not getattr(self.abilities, ability):
+            raise UnsupportedError(
+                f"this '{self.name}' head cannot {what} exactly: {self._why_not(ability)}; with "
+                f"their default options these heads can: {', '.join(able(ability))}"
+            )
+
+    def _why_not(self, ability: str) -> str:
+        """Say what stands in the way of an ability, and what to do about it."""
+        return "what it has learned depends on the order of its data"
 
     def _check_features(self, z: Tensor) -> Tensor:
         if not isinstance(z, Tensor) or not z.is_floating_point():

@@ -73,7 +73,12 @@ def _vectors(layers: list[nn.Linear | None]) -> Vectors | None:
 def _can_be_kept(head: Head, streams: Sequence[Stream]) -> bool:
     """Say whether one head for each task can be kept, to be added up in every order."""
     size = sum(buffer.numel() * buffer.element_size() for buffer in head.buffers())
-    return head.additive and size * max(len(stream.tasks) for stream in streams) <= KEPT
+    can = head.abilities
+    return (
+        can.merges
+        and not can.keeps_samples
+        and size * max(len(stream.tasks) for stream in streams) <= KEPT
+    )
 
 
 @dataclass

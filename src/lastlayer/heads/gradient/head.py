@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue import HEADS, Abilities
 from lastlayer.errors import DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
@@ -79,6 +79,11 @@ class GradientHead(Head):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         if n_classes:
             self._grow(n_classes)
+
+    @property
+    def abilities(self) -> Abilities:
+        """Its largest logit is a linear layer's; what it knows depends on the order of its data."""
+        return Abilities(linear=True)
 
     def parts(self) -> dict[str, Tensor]:
         """Give what is learned by name: weight (N, h), and what else the layer has."""

@@ -6,8 +6,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lastlayer.errors import OptionError, UnsupportedError
-from lastlayer.heads.head import Head, Preset, learning
+from lastlayer.catalogue import Abilities
+from lastlayer.errors import OptionError
+from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.budget import RANKS, Budget
 from lastlayer.heads.neighbours.following import Followed
 from lastlayer.heads.neighbours.memory import Memory
@@ -77,17 +78,27 @@ class KnnHead(Head):
         """Keep the neighbours of ``z`` (n, h), so that later logits cost only the new data."""
         return Following(self, self._check_features(z))
 
-    def forget_class(self, y: int) -> None:
-        """Make it as if class ``y`` had never been observed."""
-        if not (isinstance(y, int) and 0 <= y < self.n_classes):
-            raise self._unknown_class(y)
-        with learning():
-            stays = self.memory.y != y
-            if self.budget is None:
-                self.memory.keep(stays.nonzero().flatten())
-            else:
-                self.budget.keep(self.memory, stays)
-            self.seen[y] = False
+    @property
+    def abilities(self) -> Abilities:
+        """With a budget some rows are gone: which, depends on the order, but not across classes."""
+        whole = self.budget is None
+        return Abilities(
+            keeps_samples=True, order_free=whole, merges=whole, forgets=whole, forgets_class=True
+        )
+
+    def _why_not(self, ability: str) -> str:
+        return "its budget has dropped rows; one with preset 'exact' and no budget can"
+
+    def _forget(self, z: Tensor, y: Tensor) -> None:
+        self.memory.drop(z, y)
+        self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0
+
+    def _forget_class(self, y: int) -> None:
+        stays = self.memory.y != y
+        if self.budget is None:
+            self.memory.keep(stays.nonzero().flatten())
+        else:
+            self.budget.keep(self.memory, stays)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         self.memory.append(z, y)
@@ -114,11 +125,6 @@ class KnnHead(Head):
         return torch.split(tensor, _BLOCK // max(self.k, self.n_classes) or 1)
 
     def _merge(self, other: Self) -> Self:
-        if self.budget is not None:
-            raise UnsupportedError(
-                "a 'knn' head with a budget cannot be merged exactly: the rows that were dropped "
-                "would count; one with preset 'exact' and no budget can"
-            )
         n_classes = max(self.n_classes, other.n_classes)
         merged = type(self)(n_classes=n_classes, **self.settings).to(self.seen.device)
         for part in (self, other):

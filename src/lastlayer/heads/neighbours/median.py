@@ -5,6 +5,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
+from lastlayer.catalogue import Abilities
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.statistics.mean import nearest_as_linear, negative_distance
@@ -34,6 +35,14 @@ class MedianHead(Head):
         empty = torch.zeros(0, in_features, dtype=torch.float64)
         self.register_buffer("median", empty, persistent=False)
 
+    @property
+    def abilities(self) -> Abilities:
+        """It keeps every row: whatever a set of rows allows."""
+        return Abilities(
+            linear=True, keeps_samples=True, order_free=True, merges=True, forgets=True,
+            forgets_class=True,
+        )  # fmt: skip
+
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Give the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
         self._check_learned()
@@ -61,6 +70,16 @@ class MedianHead(Head):
 
     def _logits(self, z: Tensor) -> Tensor:
         return negative_distance(z, self.median)
+
+    def _forget(self, z: Tensor, y: Tensor) -> None:
+        self.memory.drop(z, y)
+        self._take_classes()
+
+    def _forget_class(self, y: int) -> None:
+        self.memory.keep((self.memory.y != y).nonzero().flatten())
+
+    def _take_classes(self) -> None:
+        self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0
 
     def _merge(self, other: Self) -> Self:
         n_classes = max(self.n_classes, other.n_classes)

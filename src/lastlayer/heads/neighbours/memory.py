@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lastlayer.errors import DataError
+
 
 class Memory(nn.Module):
     """Features and labels in the order they came.
@@ -76,6 +78,36 @@ class Memory(nn.Module):
         rows = self.z[indices], self.y[indices], self.number[indices]
         self._replace(*rows, indices.numel(), self._z.dtype)
         self._rewrites += 1
+
+    def drop(self, z: Tensor, y: Tensor) -> None:
+        """Drop one stored row for each of the rows ``z`` (n, h) with labels ``y`` (n,).
+
+        Of equal rows the latest go. If one of the rows is not stored, all stay.
+        """
+        dtype = torch.promote_types(self._z.dtype, z.dtype)
+        near = torch.isin(self.y, y).nonzero().flatten()  # no other rows can be meant
+        rows = torch.cat([self.z[near].to(dtype), z.to(dtype)])
+        labels = torch.cat([self.y[near], y])
+        _, alike = torch.unique(rows, dim=0, return_inverse=True)
+        _, alike = torch.unique(torch.stack([alike, labels], dim=1), dim=0, return_inverse=True)
+        stored, wanted = alike[: len(near)], alike[len(near) :]
+        times = wanted.bincount(minlength=len(rows))
+        lacking = times - stored.bincount(minlength=len(rows))
+        if bool((lacking > 0).any()):
+            row = int((lacking[wanted] > 0).nonzero()[0])
+            asked = int(times[wanted[row]])
+            raise DataError(
+                f"cannot forget {asked} samples of class {int(y[row])} like row {row}: "
+                f"{asked - int(lacking[wanted[row]])} such samples are stored"
+            )
+        last_first = stored.flip(0).argsort(stable=True)
+        group = stored.flip(0)[last_first]
+        start = torch.searchsorted(group, group)
+        rank = torch.arange(len(group), device=group.device) - start
+        gone = near.flip(0)[last_first[rank < times[group]]]
+        stays = torch.ones_like(self.y, dtype=torch.bool)
+        stays[gone] = False
+        self.keep(stays.nonzero().flatten())
 
     def _new_numbers(self, n: int) -> Tensor:
         self._arrived += n

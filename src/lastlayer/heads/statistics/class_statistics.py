@@ -7,7 +7,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from lastlayer.errors import DataError, UnsupportedError
+from lastlayer.errors import DataError
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.moments import add_gram, first_of_each, moments, pieces, symmetric
 
@@ -117,11 +117,6 @@ class ClassStatistics(Resizable):
 
     def remove_class(self, y: int) -> None:
         """Take a whole class out; its scatter must be known by itself."""
-        if self.kind == "pooled":
-            raise UnsupportedError(
-                "one scatter for all classes cannot lose a class exactly: call forget(z, y) with "
-                "its samples, or make the head with per_class_scatter=True"
-            )
         self.count[y] = 0
         self._clear_rounding()
 

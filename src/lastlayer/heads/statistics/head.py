@@ -4,7 +4,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from lastlayer.heads.head import Head, Preset, learning
+from lastlayer.catalogue import Abilities
+from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
 
 
@@ -20,27 +21,17 @@ class StatisticsHead(Head):
         self.statistics = ClassStatistics(in_features, n_classes, scatter)
 
     @property
-    def additive(self) -> bool:
-        """Statistics add up."""
-        return True
+    def abilities(self) -> Abilities:
+        """Statistics add up and can be taken off; a class only where its scatter is its own."""
+        own = self.statistics.kind != "pooled"
+        return Abilities(linear=True, order_free=True, merges=True, forgets=True, forgets_class=own)
 
-    def forget(self, z: Tensor, y: Tensor) -> None:
-        """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed."""
-        z = self._check_features(z)
-        y = self._check_labels(y, z.shape[0])
-        if y.numel() and int(y.max()) >= self.n_classes:
-            raise self._unknown_class(int(y.max()))
-        with learning():
-            self.statistics.remove(z, y)
-            self._take_counts()
+    def _forget(self, z: Tensor, y: Tensor) -> None:
+        self.statistics.remove(z, y)
+        self._take_counts()
 
-    def forget_class(self, y: int) -> None:
-        """Make it as if class ``y`` had never been observed."""
-        if not (isinstance(y, int) and 0 <= y < self.n_classes):
-            raise self._unknown_class(y)
-        with learning():
-            self.statistics.remove_class(y)
-            self._take_counts()
+    def _forget_class(self, y: int) -> None:
+        self.statistics.remove_class(y)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         self.statistics.add(z, y)

@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from lastlayer.errors import DataError, OptionError, UnsupportedError
+from lastlayer.catalogue import Abilities
+from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.head import StatisticsHead
@@ -69,9 +70,17 @@ class SldaHead(StatisticsHead):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
     @property
-    def additive(self) -> bool:
+    def abilities(self) -> Abilities:
         """Statistics add up, but the paper's running covariance depends on the order."""
-        return self.preset == "exact"
+        return super().abilities if self.preset == "exact" else Abilities(linear=True)
+
+    def _why_not(self, ability: str) -> str:
+        if self.preset == "paper":
+            return "its covariance depends on the order of the data; preset 'exact' can"
+        return (
+            "it keeps one scatter for all classes; call forget(z, y) with the samples of the "
+            "class, or make the head with per_class_scatter=True"
+        )
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Give the head as it is now as an ordinary layer, to put on the network."""
@@ -85,27 +94,6 @@ class SldaHead(StatisticsHead):
             linear.weight.copy_(self.weight)
             linear.bias.copy_(bias)
         return linear.to(self.weight.device)
-
-    def forget(self, z: Tensor, y: Tensor) -> None:
-        """Make it as if the samples had never been observed; "exact" only."""
-        self._refuse_paper("forget")
-        super().forget(z, y)
-
-    def forget_class(self, y: int) -> None:
-        """Make it as if the class had never been observed; needs ``per_class_scatter=True``."""
-        self._refuse_paper("forget a class")
-        super().forget_class(y)
-
-    def _merge(self, other: "SldaHead") -> "SldaHead":
-        self._refuse_paper("be merged")
-        return super()._merge(other)
-
-    def _refuse_paper(self, what: str) -> None:
-        if self.preset == "paper":
-            raise UnsupportedError(
-                f"an 'slda' head with preset 'paper' cannot {what}: its covariance depends on the "
-                "order of the data; preset 'exact' can"
-            )
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         if self.preset == "paper":
