@@ -27,15 +27,16 @@ Array = NDArray[Any]
 
 
 class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Any of the 19 heads as a scikit-learn classifier; labels may be new at any ``partial_fit``.
+    """Any head as a scikit-learn classifier; labels may be new at any ``partial_fit``.
 
     Args:
         head: its name, with its mask in it ("cosine+single") or beside it.
         mask: "none", "single" or "group"; only for heads trained by gradient.
         preset: "exact", or "paper" for the paper's method with its quirks.
         lr: the learning rate of a head trained by gradient; None: its own.
-        epochs: how often ``fit`` shows the data to a head trained by gradient; None: 5 times, or
-            as often as makes 200 steps. All other heads see them once.
+        epochs: how often each call shows its data to a head trained by gradient; None: 5 times, as
+            ``compare`` does with a task, and ``fit`` as often as makes 200 steps if that is more.
+            All other heads see them once.
         batch_size: samples in a step.
         options: what else the head takes, such as {"shrinkage": 0.1} or {"k": 7}.
         random_state: of the shuffling and of what is random in the head.
@@ -84,7 +85,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Go on learning with one pass over the data; ``classes`` may name labels to come."""
+        """Go on learning, as from the next task; ``classes`` may name labels to come."""
         first = not hasattr(self, "head_")
         z, labels = self._check(X, y, reset=first)
         known = unique_labels(labels, labels if classes is None else classes)
@@ -92,7 +93,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._begin(known)
         else:
             self._welcome(unique_labels(self.classes_, known))
-        self._learn(z, labels, epochs=1)
+        self._learn(z, labels, self.epochs or EPOCHS)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
