@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue import HEADS, HeadCard
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 SELF_CONTAINED = [
     page
     for page in PAGES
-    if page.parent.name == "heads" or page.stem in ("layers", "analysis", "replay")
+    if (page.parent.name == "heads" and page.stem != "README")
+    or page.stem in ("layers", "analysis", "replay")
 ]
 
 
@@ -33,7 +34,31 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / link).exists(), link
 
 
+def test_the_index_of_heads_is_that_of_the_cards() -> None:
+    header = "| head | logit of class i | use it for | keeps | linear | merges | forgets |"
+    rows = "\n".join([header, "|---" * 7 + "|", *map(_row, HEADS.values())])
+    assert rows in (DOCS / "heads" / "README.md").read_text(), f"expected this table:\n{rows}"
+
+
+def _row(card: HeadCard) -> str:
+    can = card.abilities
+    forgets = ["samples"] * can.forgets + ["classes"] * can.forgets_class
+    cells = (
+        f"[{card.name}]({_page(card.name).name})",
+        f"`{card.formula}`",
+        card.use,
+        card.state,
+        "yes" if can.linear else "no",
+        "yes" if can.merges else "no",
+        ", ".join(forgets) or "no",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _page(name: str) -> Path:
+    return DOCS / "heads" / f"{name.removesuffix('_no_bias')}.md"
+
+
 def test_every_head_has_a_short_page() -> None:
     for name in HEADS:
-        page = DOCS / "heads" / f"{name.removesuffix('_no_bias')}.md"
-        assert len(page.read_text().splitlines()) <= 40, name
+        assert len(_page(name).read_text().splitlines()) <= 40, name
