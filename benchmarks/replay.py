@@ -193,7 +193,9 @@ def main() -> None:
     parser.add_argument("--networks", type=int, nargs="*", default=[12, 24, 48])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--search", action="store_true", help="let cuDNN look for fast kernels")
     arguments = parser.parse_args()
+    torch.backends.cudnn.benchmark = arguments.search
     device = torch.device("cuda")
     print(torch.cuda.get_device_name(), torch.__version__)
     pool = make_pool(50_000, device)

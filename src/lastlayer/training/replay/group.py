@@ -21,6 +21,7 @@ from lastlayer.training.replay.grouped_net import GroupedNet, Part
 from lastlayer.training.replay.learner import Learner
 
 HEAD = "layer."
+ALIGN = 64  # numbers: GPUs read tensors faster that begin at whole lines of memory
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,15 @@ class Stack:
     def __init__(self, learners: Sequence[Learner], net: GroupedNet) -> None:
         self.slots = _slots(learners, net)
         n, like = len(learners), learners[0].pool.shift
-        self.values = torch.zeros(n, self.slots[-1].at.stop, dtype=like.dtype, device=like.device)
+        length = _aligned(self.slots[-1].at.stop)
+        self.values = torch.zeros(n, length, dtype=like.dtype, device=like.device)
         self.buffers = {
             name: torch.stack([learner.net.get_buffer(name) for learner in learners])
             for name, _ in learners[0].net.named_buffers()
         }
+        names = [{name for name, _ in learner.net.named_parameters()} for learner in learners]
+        owns = [[slot.name in own for slot in self.slots] for own in names]
+        self.own = torch.tensor(owns, device=like.device)  # a layer may have no bias
         self.state: dict[str, Tensor] = {}
         for row, learner in enumerate(learners):
             learner.prime()
@@ -59,7 +64,7 @@ class Stack:
         """Move a learner's tensors here."""
         parameters = dict(learner.net.named_parameters())
         for number, slot in enumerate(self.slots):
-            if slot.name in parameters:  # a layer may have no bias
+            if slot.name in parameters:
                 parameter = parameters[slot.name]
                 parameter.data = slot.of(self.values[row]).copy_(parameter)
                 state = learner.optimizer.state[parameter]
@@ -90,9 +95,13 @@ class Stack:
         }
 
     def share_steps(self) -> None:
-        """Tell all parameters of a network how many steps it took as a row."""
+        """Count a network's steps alike for its row and for each of its parameters.
+
+        Alone, one that is frozen or not used counts none; it does not move either way.
+        """
         if "step" in self.state:
-            self.state["step"][:, 1:] = self.state["step"][:, :1]
+            steps = self.state["step"]
+            steps.copy_(torch.where(self.own, steps, 0).amax(dim=1, keepdim=True))
 
 
 def _slots(learners: Sequence[Learner], net: GroupedNet) -> list[Slot]:
@@ -106,8 +115,12 @@ def _slots(learners: Sequence[Learner], net: GroupedNet) -> list[Slot]:
     slots = []
     for name, part in parts.items():
         slots.append(Slot(name, part, slice(start, start + part.shape.numel()), trained[name]))
-        start += part.shape.numel()
+        start = _aligned(slots[-1].at.stop)
     return slots
+
+
+def _aligned(length: int) -> int:
+    return -(-length // ALIGN) * ALIGN
 
 
 @dataclass(frozen=True)
@@ -163,6 +176,7 @@ class Group:
         """Train on an epoch's rows; a last batch of a single image is left out."""
         full = [len(order) // self.batch_size for order in orders]
         self._lay_out(orders, full)
+        self.stack.share_steps()
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream())
         for step in range(max(full, default=0)):
@@ -182,8 +196,10 @@ class Group:
         for number, (order, n) in enumerate(zip(orders, full, strict=True)):
             batches[:n, number] = order[: n * self.batch_size].view(n, self.batch_size)
         if self.batches.shape != batches.shape:  # a graph would go on reading the old ones
-            self.batches = torch.empty_like(batches, device=self.at.device)
+            if self.stream is not None:
+                self.stream.synchronize()
             self.graphs.clear()
+            self.batches = torch.empty_like(batches, device=self.at.device)
         self.batches.copy_(batches)
         self.at.zero_()
 
