@@ -1,4 +1,4 @@
-"""Networks trained end to end at once, beside the same networks one after another in plain PyTorch.
+"""Networks trained end to end at once, in each way and precision, and one by one in plain PyTorch.
 
 CUDA_DEVICE_MAX_CONNECTIONS=32 python benchmarks/replay.py                    # needs a CUDA device
 """
@@ -17,13 +17,26 @@ from torch.nn import functional
 
 from lastlayer.features.backbones.resnet20 import ResNet20
 from lastlayer.layers import LAYERS, MASKS
-from lastlayer.training.replay import ReplayRules, train_replay
+from lastlayer.training.replay import ReplayRules, TrainingOptions, train_replay
 from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
 from lastlayer.training.replay.learner import Learner, Network
-from lastlayer.training.replay.steps import PlainSteps, steps_of, take_epoch
+from lastlayer.training.replay.options import PRECISIONS
+from lastlayer.training.replay.steps import PlainSteps, take_epoch
+from lastlayer.training.replay.ways import way_for
 
 BATCH = 8
-IMAGES = {0.01: 255_000, 0.1: 300_000, 0.5: 500_000, 1.0: 750_000}  # of one network, CIFAR10
+KINDS = {  # clipped as the authors do, since the long runs are
+    "side by side, float32": TrainingOptions(10.0, way="side_by_side"),
+    **{
+        f"grouped, {precision}": TrainingOptions(10.0, precision=precision, way="grouped")
+        for precision in PRECISIONS
+    },
+}
+# CIFAR10, 12 networks of each balance, 50 epochs of 5 tasks: how many train at once in a group of
+# all 48, since epochs differ in length, and how many images each of them sees meanwhile.
+PHASES = {48: 2_550_000, 36: 450_000, 24: 2_000_000, 12: 2_500_000}
+
+Rates = dict[tuple[str, int], float]  # way, networks: images per second
 
 
 def backbone() -> nn.Module:
@@ -45,6 +58,10 @@ def networks(n: int) -> list[Network]:
     return [Network(layer, mask, 1.0, seed) for seed, layer, mask in kinds][:n]
 
 
+def learners(n: int, pool: ImagePool, options: TrainingOptions) -> list[Learner]:
+    return [Learner(one, pool, backbone, "adam", 1e-3, options) for one in networks(n)]
+
+
 def plain_loop(pool: ImagePool, network: Network, order: Tensor) -> Callable[[], None]:
     """What one would write, with PyTorch's defaults; the images are on the GPU, too."""
     net = nn.Sequential(backbone(), LAYERS[network.layer](64, 10)).to(pool.x.device)
@@ -61,16 +78,20 @@ def plain_loop(pool: ImagePool, network: Network, order: Tensor) -> Callable[[],
     return run
 
 
-def at_once(pool: ImagePool, n: int, order: Tensor) -> Callable[[], None]:
-    """The same steps of n networks, as `train_replay` takes them."""
-    learners = [Learner(network, pool, backbone, "adam", 1e-3) for network in networks(n)]
-    steps = [steps_of(learner, BATCH, len(order)) for learner in learners]
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        take_epoch(steps, [order[: 2 * BATCH]] * n)  # records
-    return lambda: take_epoch(steps, [order] * n)
+def at_once(pool: ImagePool, n: int, order: Tensor, kind: str) -> Callable[[], None]:
+    """The steps of n networks, as `train_replay` takes them."""
+    options = KINDS[kind]
+    crowd = learners(n, pool, options)
+    way = way_for(crowd, BATCH, len(order), options)
+
+    def run() -> None:
+        with PRECISIONS[options.precision].convolutions():
+            way.take_epoch(crowd, [order] * n)
+
+    return run
 
 
-def seconds(run: Callable[[], None]) -> float:
+def seconds(run: Callable[[], object]) -> float:
     torch.cuda.synchronize()
     start = time.perf_counter()
     run()
@@ -78,57 +99,80 @@ def seconds(run: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def speed(pool: ImagePool, n: int, steps: int, rounds: int) -> None:
-    """Interleave both sides, so that what else the machine does falls on both."""
+def speed(pool: ImagePool, n: int, steps: int, rounds: int) -> Rates:
+    """Interleave all ways, so that what else the machine does falls on each."""
     order = torch.randint(len(pool.y), (steps * BATCH,))
-    few = order[: steps // 3 * BATCH].to(pool.x.device)  # a plain step takes long enough
-    loops = [plain_loop(pool, network, few) for network in networks(4)[::3]]
-    together = at_once(pool, n, order)
-    rates: dict[str, list[float]] = {"plain": [], "together": []}
-    for one in [*loops, together]:
-        one()
+    runs = {kind: at_once(pool, n, order, kind) for kind in KINDS}
+    for run in runs.values():
+        run()  # records
+    times: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
-        plain = statistics.mean(seconds(loop) for loop in loops)
-        rates["plain"].append(len(few) / plain)
-        rates["together"].append(n * len(order) / seconds(together))
-    own, other = statistics.median(rates["together"]), statistics.median(rates["plain"])
-    ratio = statistics.median(a / b for a, b in zip(rates["together"], rates["plain"], strict=True))
-    print(f"{n:3} networks at once: {own:7,.0f} images/s; plain, in turn: {other:6,.0f}")
-    print(f"    {ratio:.1f} times as many")
-    minutes = [12 * images / own / 60 for images in IMAGES.values()]
-    print(f"    12 networks of each balance, 5 epochs of 5 tasks: {sum(minutes):.1f} min of steps")
+        for kind, run in runs.items():
+            times[kind].append(seconds(run))
+    rates = {(kind, n): n * len(order) / statistics.median(times[kind]) for kind in KINDS}
+    for kind in KINDS:
+        print(f"{n:3} networks {kind:22} {rates[kind, n]:9,.0f} images/s", flush=True)
+    return rates
 
 
-def evaluation(pool: ImagePool) -> None:
-    learner = Learner(Network(), pool, backbone, "adam", 1e-3)
-    learner.right()
-    print(f"right answers of 10,000 test images: {1e3 * seconds(learner.right):.0f} ms")
+def plain_speed(pool: ImagePool, steps: int) -> None:
+    order = torch.randint(len(pool.y), (steps * BATCH,)).to(pool.x.device)
+    loops = [plain_loop(pool, network, order) for network in networks(4)[::3]]
+    for loop in loops:
+        loop()
+    rate = len(order) / statistics.mean(seconds(loop) for loop in loops)
+    print(f"one after another in plain PyTorch {rate:9,.0f} images/s", flush=True)
+
+
+def whole_study(rates: Rates) -> None:
+    """How long the steps of 48 networks with 50 epochs take, all in one group."""
+    if not {12, 24, 48} <= {n for _, n in rates}:
+        return
+    for kind in KINDS:
+        known = {n: rates[kind, n] for n in (12, 24, 48)}
+        known[36] = (known[24] + known[48]) / 2
+        minutes = sum(n * images / known[n] for n, images in PHASES.items()) / 60
+        print(f"48 networks, 50 epochs, {kind:22} {minutes:6.1f} min of steps")
+
+
+def between_epochs(pool: ImagePool) -> None:
+    """What comes between two epochs of a network, and how long a last smaller batch takes."""
+    for precision in ("float32", "tf32"):
+        (learner,) = learners(1, pool, TrainingOptions(10.0, precision=precision))
+        with PRECISIONS[precision].convolutions():
+            learner.right()
+            print(f"10,000 test images, {precision}: {1e3 * seconds(learner.right):.0f} ms")
+    rows = torch.arange(4, device=pool.x.device)
+    learner.step(rows)
+    print(f"a last batch, taken alone: {1e3 * seconds(lambda: learner.step(rows)):.0f} ms")
 
 
 def same_numbers(device: torch.device, n: int) -> None:
     """20 recorded steps among others, and 20 plain ones alone, in float64."""
     pool = make_pool(1000, device, torch.float64)
     order = torch.randperm(1000, generator=torch.Generator().manual_seed(1))[: 20 * BATCH]
-    crowd = [Learner(network, pool, backbone, "adam", 1e-3) for network in networks(n)]
-    take_epoch([steps_of(learner, BATCH, len(order)) for learner in crowd], [order] * n)
-    gaps = []
-    for network, among in zip(networks(n), crowd, strict=True):
-        alone = Learner(network, pool, backbone, "adam", 1e-3)
-        take_epoch([PlainSteps(alone, BATCH)], [order])
-        pairs = zip(among.net.parameters(), alone.net.parameters(), strict=True)
-        gaps.append(max(float((a - b).detach().abs().max()) for a, b in pairs))
-    print(f"20 steps in float64, recorded among {n} and plain alone: apart by {max(gaps):.1e}")
+    for way in ("side_by_side", "grouped"):
+        options = TrainingOptions(10.0, way=way)
+        crowd = learners(n, pool, options)
+        way_for(crowd, BATCH, len(order), options).take_epoch(crowd, [order] * n)
+        gaps = []
+        for among, alone in zip(crowd, learners(n, pool, options), strict=True):
+            take_epoch([PlainSteps(alone, BATCH)], [order])
+            pairs = zip(among.net.parameters(), alone.net.parameters(), strict=True)
+            gaps.append(max(float((a - b).detach().abs().max()) for a, b in pairs))
+        print(f"20 steps in float64, recorded {way} of {n}, plain alone: apart by {max(gaps):.1e}")
 
 
-def whole_run(device: torch.device) -> None:
+def whole_run(device: torch.device, options: TrainingOptions) -> None:
     """A small run with checkpoints, killed and resumed: how far apart on this device.
 
     In float64, where the order in which a GPU adds up gradients shows least.
     """
     pool = make_pool(2000, device, torch.float64)
     tasks = [((pool.y.cpu() // 2) == t).nonzero()[:, 0] for t in range(3)]
-    rules = ReplayRules(epochs=2, per_class=50)
-    ends = list(train_replay(pool, tasks, networks(4), backbone, rules))
+    crowd = [*networks(2), Network(balance=0.5), Network(balance=0.1)]
+    given = pool, tasks, crowd, backbone, ReplayRules(epochs=2, per_class=50), options
+    ends = list(train_replay(*given))
     done: list[int] = []
 
     def stop(images: int) -> None:
@@ -138,30 +182,32 @@ def whole_run(device: torch.device) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(KeyboardInterrupt):
-            list(
-                train_replay(
-                    pool, tasks, networks(4), backbone, rules, folder=folder, on_epoch=stop
-                )
-            )
-        again = list(train_replay(pool, tasks, networks(4), backbone, rules, folder=folder))
+            list(train_replay(*given, folder=folder, on_epoch=stop))
+        again = list(train_replay(*given, folder=folder))
     gap = max((a.right - b.right).abs().sum().item() for a, b in zip(ends, again, strict=True))
-    print(f"killed and resumed, in float64: right answers apart by at most {gap} of 4,000")
+    print(f"{options.way}, killed and resumed: right answers apart by at most {gap} of 4,000")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", type=int, nargs="*", default=[12, 24, 48])
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--search", action="store_true", help="let cuDNN look for fast kernels")
     arguments = parser.parse_args()
+    torch.backends.cudnn.benchmark = arguments.search
     device = torch.device("cuda")
     print(torch.cuda.get_device_name(), torch.__version__)
     pool = make_pool(50_000, device)
+    plain_speed(pool, arguments.steps // 2)
+    rates: Rates = {}
     for n in arguments.networks:
-        speed(pool, n, arguments.steps, arguments.rounds)
-    evaluation(pool)
+        rates |= speed(pool, n, arguments.steps, arguments.rounds)
+    whole_study(rates)
+    between_epochs(pool)
     same_numbers(device, 6)
-    whole_run(device)
+    for way in ("side_by_side", "grouped"):
+        whole_run(device, TrainingOptions(10.0, "authors", way=way))
 
 
 if __name__ == "__main__":

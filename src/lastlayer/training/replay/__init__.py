@@ -2,7 +2,17 @@
 
 from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
 from lastlayer.training.replay.learner import Network
+from lastlayer.training.replay.options import AUTHORS, TrainingOptions
 from lastlayer.training.replay.train import ReplayRules, train_replay
 from lastlayer.training.replay.trainee import TaskEnd
 
-__all__ = ["ImagePool", "Network", "ReplayRules", "TaskEnd", "make_image_pool", "train_replay"]
+__all__ = [
+    "AUTHORS",
+    "ImagePool",
+    "Network",
+    "ReplayRules",
+    "TaskEnd",
+    "TrainingOptions",
+    "make_image_pool",
+    "train_replay",
+]

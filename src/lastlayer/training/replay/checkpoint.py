@@ -18,11 +18,16 @@ Setting = Mapping[str, Any]  # what decides the numbers; as JSON gives it back
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one network: one file for each task, written anew after each epoch."""
+    """The checkpoints of one network: one file for each task, written anew as it goes on."""
 
     folder: Path
     setting: Setting
     epochs: int  # of a task
+    every: int = 1  # epochs between two of them
+
+    def due(self, epochs: int) -> bool:
+        """Say whether to write one after so many epochs of a task: always when it is done."""
+        return epochs == self.epochs or epochs % self.every == 0
 
     def save(self, task: int, learner: Learner, right: list[Tensor]) -> None:
         """Write a learner, and its right answers after each epoch of the task so far.
@@ -55,7 +60,8 @@ class Checkpoints:
         return self.folder / f"task-{task}.safetensors"
 
     def _check(self, path: Path, found: Setting) -> None:
-        keys = [key for key in self.setting if self.setting[key] != found.get(key)]
+        names = dict.fromkeys([*self.setting, *found])
+        keys = [key for key in names if self.setting.get(key) != found.get(key)]
         if keys:
             expected, got = ({key: of.get(key) for key in keys} for of in (self.setting, found))
             raise OptionError(

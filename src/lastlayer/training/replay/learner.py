@@ -15,6 +15,8 @@ from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 from lastlayer.training.replay.image_pool import ImagePool
 from lastlayer.training.replay.memory import START, generator_for
+from lastlayer.training.replay.options import PRECISIONS, TrainingOptions
+from lastlayer.training.replay.start import STARTS
 
 TEST_BATCH = 2000
 
@@ -76,18 +78,25 @@ class Learner:
         make_backbone: MakeBackbone,
         optimizer: str,
         lr: float,
+        options: TrainingOptions = TrainingOptions(),  # noqa: B008  (frozen)
     ) -> None:
-        self.pool, self.keep = pool, MASKS[network.mask]
+        self.pool, self.keep, self.clip = pool, MASKS[network.mask], options.clip
+        self.precision, start = PRECISIONS[options.precision], STARTS[options.start]
         with torch.random.fork_rng(devices=[]):
             first = generator_for(START, network.seed).initial_seed()
             torch.default_generator.manual_seed(first)  # and not those of GPUs
-            backbone = make_backbone().to(pool.shift)
-            self.layer: Layer = LAYERS[network.layer](_size(backbone, pool), pool.n_classes)
+            backbone = make_backbone()
+            start.backbone(backbone)
+            backbone.to(pool.shift)
+            self.layer: Layer = start.layers[network.layer](_size(backbone, pool), pool.n_classes)
         self.layer.to(pool.shift)
         parts = OrderedDict[str, nn.Module](backbone=backbone, layer=self.layer)
         self.net = nn.Sequential(parts)
-        make_optimizer = OPTIMIZERS[optimizer]
-        self.optimizer = make_optimizer(self.net.parameters(), lr, pool.x.is_cuda)
+        make, on_gpu = OPTIMIZERS[optimizer], pool.x.is_cuda
+        self.make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda parameters: (
+            make(parameters, lr, on_gpu)
+        )
+        self.optimizer = self.make_optimizer(self.net.parameters())
 
     def restart(self) -> None:
         """Make the optimizer forget, in place: a recorded step goes on using its tensors."""
@@ -95,14 +104,30 @@ class Learner:
             for value in state.values():
                 value.zero_()
 
+    def prime(self) -> None:
+        """Give the optimizer the state that its first step would, without taking one."""
+        known = self.optimizer.state
+        new = [part for part in self.net.parameters() if part not in known]
+        self.optimizer.zero_grad()
+        for part in new:
+            part.grad = torch.zeros_like(part)  # which moves nothing
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        for value in (value for part in new for value in known[part].values()):
+            value.zero_()
+
     def step(self, rows: Tensor) -> None:
         """Train on one batch of the pool's rows; nothing here waits for a GPU."""
         y = self.pool.y[rows]
         one_hot = functional.one_hot(y, self.pool.n_classes).mT
-        logits = self.net(self.pool.batch(rows))
+        with self.precision.casting(y.device):
+            z = self.net[0](self.pool.batch(rows))
+        logits = self.layer(z.to(self.pool.shift.dtype))
         loss = functional.cross_entropy(logits * self.keep(one_hot).mT, y)
         self.optimizer.zero_grad()
         loss.backward()
+        if self.clip is not None:
+            nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)
         self.optimizer.step()
 
     @torch.no_grad()

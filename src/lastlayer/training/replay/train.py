@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -17,9 +16,10 @@ from lastlayer.training.replay.checkpoint import Checkpoints
 from lastlayer.training.replay.image_pool import ImagePool
 from lastlayer.training.replay.learner import OPTIMIZERS, Learner, MakeBackbone, Network
 from lastlayer.training.replay.memory import ReplayStream
-from lastlayer.training.replay.steps import steps_of, take_epoch
+from lastlayer.training.replay.options import PRECISIONS, TrainingOptions
 from lastlayer.training.replay.tasks import check_tasks
 from lastlayer.training.replay.trainee import TaskEnd, Trainee
+from lastlayer.training.replay.ways import Way, way_for
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,18 @@ def train_replay(
     networks: Sequence[Network],
     make_backbone: MakeBackbone,
     rules: ReplayRules = ReplayRules(),  # noqa: B008  (frozen)
+    options: TrainingOptions = TrainingOptions(),  # noqa: B008
     *,
     orders: Sequence[Sequence[int]] | None = None,
     folder: str | os.PathLike[str] | None = None,
     on_epoch: Callable[[int], None] | None = None,
     on_found: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Iterator[TaskEnd]:
     """Train networks on a stream of image tasks with replay, side by side on the pool's device.
 
     Gives the end of the first task for each network, then of the next task. A network is trained
-    as it would be alone, unless its backbone draws random numbers while it trains (dropout). On a
-    GPU convolutions are computed in full float32, not in TF32.
+    as it would be alone, unless its backbone draws random numbers while it trains (dropout).
 
     Args:
         pool: the images, on the device to train on.
@@ -69,33 +70,48 @@ def train_replay(
         make_backbone: gives a new network from images to features (n, h) each time, its weights
             drawn from PyTorch's generator.
         rules: what all networks have in common.
+        options: what the paper says nothing of: clipping, first weights, precision. On a GPU
+            convolutions are computed in full float32 unless the precision says otherwise.
         orders: for each network the tasks in the order in which it meets them; None: as given.
-        folder: where checkpoints are written after each epoch. A run that was killed goes on from
-            there; it gives the ends of all tasks, also of those that were done.
+        folder: where checkpoints are written, after each epoch unless the options say otherwise. A
+            run that was killed goes on from there; it gives the ends of all tasks, also of those
+            that were done.
         on_epoch: called with the number of images after each epoch of a network.
         on_found: called with it for each epoch that a checkpoint had.
+        stop: asked after each epoch of all networks whether to end here, with checkpoints written:
+            the same call goes on from there.
     """
     if isinstance(make_backbone, nn.Module):
         raise OptionError(f"expected a function that makes a backbone, got a network{_COPY}")
     rows = [torch.as_tensor(task).cpu() for task in tasks]
     y = pool.y.cpu()
+    if PRECISIONS[options.precision].cast and pool.shift.dtype != torch.float32:
+        raise OptionError(
+            f"expected images that are computed in float32 for precision '{options.precision}', "
+            f"got {pool.shift.dtype}"
+        )
     common = {} if folder is None else asdict(rules) | _fingerprints(pool, rows)
     trainees = []
     for network, order in zip(networks, _orders(orders, networks, len(rows)), strict=True):
         own = [rows[task] for task in order]
         check_tasks(own, y, rules.per_class)
         stream = ReplayStream(own, y, rules.per_class, network.balance, network.seed)
-        learner = Learner(network, pool, make_backbone, rules.optimizer, rules.lr)
-        steps = steps_of(learner, rules.batch_size, max(len(task) for task in stream.rows))
+        learner = Learner(network, pool, make_backbone, rules.optimizer, rules.lr, options)
         checkpoints = None
         if folder is not None:
             first = {"start": fingerprint(learner.net.state_dict())}
             setting = asdict(network) | {"order": list(order)} | common | first
-            checkpoints = Checkpoints(Path(folder) / str(network), setting, rules.epochs)
-        trainees.append(Trainee(network, stream, learner, steps, checkpoints))
+            setting |= options.decisive()
+            own_folder = Path(folder) / str(network)
+            checkpoints = Checkpoints(own_folder, setting, rules.epochs, options.save_every)
+        trainees.append(Trainee(network, stream, learner, checkpoints))
     _check_backbones([trainee.learner for trainee in trainees])
+    learners = [trainee.learner for trainee in trainees]
+    longest = max((len(task) for each in trainees for task in each.stream.rows), default=0)
+    way = way_for(learners, rules.batch_size, longest, options)
     on_epoch, on_found = (tell or (lambda images: None) for tell in (on_epoch, on_found))
-    return _train(trainees, len(rows), rules.epochs, on_epoch, on_found)
+    run = _Run(trainees, way, len(rows), rules.epochs, on_epoch, on_found, stop or (lambda: False))
+    return run.ends(options.precision)
 
 
 def _check_backbones(learners: Sequence[Learner]) -> None:
@@ -123,40 +139,51 @@ def _orders(
     return orders
 
 
-def _train(
-    trainees: list[Trainee],
-    n_tasks: int,
-    n_epochs: int,
-    on_epoch: Callable[[int], None],
-    on_found: Callable[[int], None],
-) -> Iterator[TaskEnd]:
-    for task in range(n_tasks):
-        for trainee in trainees:
+@dataclass
+class _Run:
+    """Networks on their way through all tasks."""
+
+    trainees: list[Trainee]
+    way: Way
+    n_tasks: int
+    n_epochs: int
+    on_epoch: Callable[[int], None]
+    on_found: Callable[[int], None]
+    stop: Callable[[], bool]
+
+    def ends(self, precision: str) -> Iterator[TaskEnd]:
+        """Train; give the ends of each task."""
+        convolutions = PRECISIONS[precision].convolutions
+        for task in range(self.n_tasks):
+            self._begin(task)
+            for epoch in range(self.n_epochs):
+                with convolutions():
+                    trained = self._take_epoch(task, epoch)
+                if trained and self.stop():
+                    for trainee in self.trainees:
+                        trainee.keep(task)
+                    return
+            for trainee in self.trainees:
+                with convolutions():
+                    end = trainee.end(task)
+                yield end
+
+    def _begin(self, task: int) -> None:
+        for trainee in self.trainees:
             trainee.begin(task)
             for _ in trainee.right:
-                on_found(len(trainee.stream.rows[task]))
-        for epoch in range(n_epochs):
-            behind = [trainee for trainee in trainees if len(trainee.right) == epoch]
-            orders = [trainee.stream.order(task, epoch) for trainee in behind]
-            with _full_precision():
-                take_epoch([trainee.steps for trainee in behind], orders)
-                for trainee in behind:
-                    trainee.end_epoch(task)
-            for order in orders:
-                on_epoch(len(order))
-        for trainee in trainees:
-            with _full_precision():
-                end = trainee.end(task)
-            yield end
+                self.on_found(len(trainee.stream.rows[task]))
 
-
-def _full_precision() -> AbstractContextManager[None]:
-    """Keep TF32, PyTorch's default for convolutions on a GPU, out of a block."""
-    now = torch.backends.cudnn
-    flags: AbstractContextManager[None] = now.flags(
-        now.enabled, now.benchmark, deterministic=now.deterministic, allow_tf32=False
-    )
-    return flags
+    def _take_epoch(self, task: int, epoch: int) -> bool:
+        """Take an epoch of those that have not; say whether there were any."""
+        behind = [trainee for trainee in self.trainees if len(trainee.right) == epoch]
+        orders = [trainee.stream.order(task, epoch) for trainee in behind]
+        self.way.take_epoch([trainee.learner for trainee in behind], orders)
+        for trainee in behind:
+            trainee.end_epoch(task)
+        for order in orders:
+            self.on_epoch(len(order))
+        return bool(behind)
 
 
 def _fingerprints(pool: ImagePool, tasks: Sequence[Tensor]) -> dict[str, str]:

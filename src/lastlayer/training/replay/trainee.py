@@ -9,7 +9,6 @@ from torch import Tensor
 from lastlayer.training.replay.checkpoint import Checkpoints
 from lastlayer.training.replay.learner import Learner, Network
 from lastlayer.training.replay.memory import ReplayStream
-from lastlayer.training.replay.steps import Steps
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,10 @@ class Trainee:
     network: Network
     stream: ReplayStream
     learner: Learner
-    steps: Steps
     checkpoints: Checkpoints | None
     right: list[Tensor] = field(default_factory=list)  # one for each epoch of the task that is done
     catching_up: bool = True  # every task so far was found done
+    kept: int = 0  # epochs of the task that a checkpoint holds
 
     def begin(self, task: int) -> None:
         """Start a task with a new optimizer, or go on with it where a checkpoint was written."""
@@ -43,12 +42,19 @@ class Trainee:
         if self.checkpoints and self.catching_up:
             self.right = self.checkpoints.load(task, self.learner)
             self.catching_up = len(self.right) == self.checkpoints.epochs
+        self.kept = len(self.right)
 
     def end_epoch(self, task: int) -> None:
-        """Measure and keep what the epoch has brought."""
+        """Measure what the epoch has brought, and keep it if it is time to."""
         self.right.append(self.learner.right())
-        if self.checkpoints:
+        if self.checkpoints and self.checkpoints.due(len(self.right)):
+            self.keep(task)
+
+    def keep(self, task: int) -> None:
+        """Write a checkpoint, unless there is one."""
+        if self.checkpoints and self.kept < len(self.right):
             self.checkpoints.save(task, self.learner, self.right)
+            self.kept = len(self.right)
 
     def end(self, task: int) -> TaskEnd:
         """Say what the network is like after a task."""
