@@ -17,7 +17,7 @@ from tests.study.small_replay import BLOCK, small_root
 from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.features import Features
-from lastlayer.results import load
+from lastlayer.results import load_study
 from lastlayer.results.store import open_store
 
 Captured = pytest.CaptureFixture[str]
@@ -76,7 +76,7 @@ def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> 
     assert "left out: no features 'core50/vgg16'" in text
     assert "lastlayer extract core50 --root DIR --backbone vgg16" in text
     assert "8 runs\n" in progress
-    assert load(tmp_path / "runs" / "plan").done.height == 8
+    assert load_study(tmp_path / "runs" / "plan").done.height == 8
     assert run("run", "plan.toml") == 0
     assert "8 of them there already" in capsys.readouterr().err
 
@@ -112,7 +112,7 @@ def test_the_summary_can_be_read_by_a_program(run: Call, capsys: Captured, tmp_p
     assert (summary["runs"], summary["kept"], summary["failed"]) == (8, 8, 0)
     assert "lastlayer extract" in summary["missing"]["core50/vgg16"]
     final = (
-        load(tmp_path / "here")
+        load_study(tmp_path / "here")
         .done.filter(scenario="iid")
         .group_by("head")
         .agg(pl.col("final").mean())
@@ -129,7 +129,7 @@ def test_runs_are_exported(run: Call, capsys: Captured, tmp_path: Path, suffix: 
     assert "8 runs in new/table" in capsys.readouterr().out
     read = pl.read_csv if suffix == "csv" else pl.read_parquet
     table = read(tmp_path / "new" / f"table.{suffix}")
-    assert table["final"].to_list() == load(tmp_path / "runs" / "plan").done["final"].to_list()
+    assert table["final"].to_list() == load_study(tmp_path / "runs" / "plan").done["final"].to_list()
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal
 
 def _kept(folder: Path) -> int:
     try:
-        return load(folder).done.height
+        return load_study(folder).done.height
     except (MissingFileError, FileFormatError):  # it is being made
         return 0
 

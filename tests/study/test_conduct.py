@@ -10,7 +10,7 @@ from lastlayer.analysis import causes_of_loss
 from lastlayer.catalogue import PAPER_HEADS
 from lastlayer.errors import PlanError
 from lastlayer.features import Features
-from lastlayer.results import Study, load
+from lastlayer.results import Study, load_study
 from lastlayer.study.conduct import Watch, conduct
 from lastlayer.study.plan import Plan
 from lastlayer.study.prepare import Prepared, prepare
@@ -34,7 +34,7 @@ def make(
 ) -> tuple[Study, list[Outcome]]:
     made: list[Outcome] = []
     conduct(prepare(plan, features), "text", folder, version="1", watch=Watch(on_kept=made.extend))
-    return load(folder), made
+    return load_study(folder), made
 
 
 def test_every_run_is_kept_with_its_measures(file: str, tmp_path: Path) -> None:

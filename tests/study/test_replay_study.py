@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from lastlayer.errors import PlanError
 from lastlayer.layers import LAYERS
-from lastlayer.results import Study, load
+from lastlayer.results import Study, load_study
 from lastlayer.results.store import FILE
 from lastlayer.study import replay_make, replay_run
 from lastlayer.study.conduct import Watch, conduct
@@ -45,7 +45,7 @@ def make(plan: Plan, folder: Path, root: Path) -> tuple[Study, list[Outcome]]:
     made: list[Outcome] = []
     ready = prepare(plan, Path("features"), root)
     conduct(ready, "text", folder, version="1", device="cpu", watch=Watch(on_kept=made.extend))
-    return load(folder), made
+    return load_study(folder), made
 
 
 def test_every_network_is_kept_with_what_came_of_it(root: Path, tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 4  # kills
     expected = content(tmp_path / "undisturbed")
-    assert len(load(tmp_path / "undisturbed").replay.filter(state="done")) == 8
+    assert len(load_study(tmp_path / "undisturbed").replay.filter(state="done")) == 8
     for folder in sorted(tmp_path.glob("killed-*")):
         assert content(folder) == expected
         assert not (folder / "checkpoints").exists()

@@ -89,10 +89,10 @@ def export(
     """Write a table of all finished runs: what each is, its accuracy and its measures."""
     import polars as pl  # noqa: PLC0415  (keeps --help quick)
 
-    from lastlayer.results import load  # noqa: PLC0415
+    from lastlayer.results import load_study  # noqa: PLC0415
 
     make_room_for_table(file)
-    study = load(folder)
+    study = load_study(folder)
     tables = [study.done, study.replay.filter(state="done")]
     done = pl.concat([table for table in tables if table.height] or tables[:1], how="diagonal")
     done = done.drop("state", "message")
@@ -146,11 +146,11 @@ def _write_page(folder: Path, quiet: bool) -> Path:
 
 
 def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page: Path) -> None:
-    from lastlayer.results import load  # noqa: PLC0415
+    from lastlayer.results import load_study  # noqa: PLC0415
     from lastlayer.results.replay_tables import replay_accuracy  # noqa: PLC0415
     from lastlayer.results.tables import best_heads, head_name  # noqa: PLC0415
 
-    study = load(folder)
+    study = load_study(folder)
     best = best_heads(study.done)
     networks = replay_accuracy(study.replay.filter(state="done")).with_columns(head_name())
     planned = ready.runs.keys() | ready.replay.keys()

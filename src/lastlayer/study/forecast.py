@@ -8,7 +8,7 @@ import torch
 
 from lastlayer.errors import MissingFileError
 from lastlayer.features import Features
-from lastlayer.results import load
+from lastlayer.results import load_study
 from lastlayer.study.execute import choose_device
 from lastlayer.study.group import repeats
 from lastlayer.study.prepare import Prepared
@@ -65,7 +65,7 @@ def cost(run: Run, data: Features, n_tasks: int, label: str) -> float:
 
 def _kept(folder: Path) -> set[str]:
     try:
-        study = load(folder)
+        study = load_study(folder)
         return {*study.done["digest"], *study.replay.filter(state="done")["digest"]}
     except MissingFileError:
         return set()
