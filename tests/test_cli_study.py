@@ -46,7 +46,7 @@ def features(tmp_path: Path) -> Path:
         ("", ["run", "compare", "list", "import", "extract", "export"]),
         ("list", ["heads, scenarios, features, datasets, backbones or plans"]),
         ("compare", ["features", "--incremental", "--by", "--heads", "--orders", "--out"]),
-        ("run", ["--out", "--features", "--dry-run", "--quiet", "--json", "--wait"]),
+        ("run", ["--out", "--features-dir", "--dry-run", "--quiet", "--json", "--wait"]),
         ("export", ["csv or .parquet"]),
         ("import", ["--embedding", "--label", "--domain"]),
         ("extract", ["--root", "--backbone", "--weights"]),

@@ -91,7 +91,7 @@ def test_seeds_are_read_as_they_are_written(
         (
             '[100, "all"]',
             "[0]",
-            r"subset\[0\]: expected a number of samples from 1, or \"all\", got 0",
+            r"subset\[0\]: expected a number of samples from 1 to .*, or \"all\", got 0",
         ),
         ('heads = "mean"', "heads = []", r"experiment\[1\]\.heads: expected at least one"),
         ("[[experiment]]", "[experiment", "is no TOML"),

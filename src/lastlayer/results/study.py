@@ -129,9 +129,7 @@ def _read(connection: sqlite3.Connection, version: int, path: Path) -> Study:
     return Study(path, about, data, heads, networks)
 
 
-def _data(
-    connection: sqlite3.Connection, version: int, path: Path
-) -> Iterator[tuple[str, Data]]:
+def _data(connection: sqlite3.Connection, version: int, path: Path) -> Iterator[tuple[str, Data]]:
     names, rows = _all_of(connection, "data")
     if version >= CHECKED:
         verify(names, rows, "data", path)
@@ -189,8 +187,7 @@ def _unpacked(
     rows: Iterator[tuple[str, str | None, str, str, bytes]], name: str, path: Path
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     size = 0
-    for run, listed, *packed in rows:
-        kind, shape, content = packed
+    for run, listed, kind, shape, content in rows:
         there = content is not None
         known = json.loads(listed).get(name) if listed else None
         if listed and known != (digest((kind, shape, content)) if there else None):
