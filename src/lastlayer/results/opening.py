@@ -40,15 +40,17 @@ def copy_to_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
 def _connect(path: Path) -> sqlite3.Connection:
     """Open the file where it lies, with what a killed writer left in the journal beside it.
 
-    SQLite needs to write beside the file to read a journal. Where it may not, a file at rest is
-    read as it lies, and one with a journal from a copy of both.
+    SQLite reads a write-ahead log where it may write beside it, and undoes a half-made change (of
+    a writer killed while it brought the file to a new version) in the file itself. Where it cannot,
+    file and journal are read from copies; without a journal, the file is read as it lies.
     """
-    if os.access(path.parent, os.W_OK):
-        return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)
-    journal = path.with_name(f"{path.name}-wal")
-    if journal.exists() and journal.stat().st_size:
-        return _with_journal(path, journal)
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)
+    writable = os.access(path.parent, os.W_OK)
+    for suffix in ("-journal",) if writable else ("-journal", "-wal"):
+        journal = path.with_name(f"{path.name}{suffix}")
+        if journal.exists() and journal.stat().st_size:
+            return _with_journal(path, journal)
+    fixed = "" if writable else "&immutable=1"
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro{fixed}", uri=True)
 
 
 def _with_journal(path: Path, journal: Path) -> sqlite3.Connection:
@@ -59,8 +61,7 @@ def _with_journal(path: Path, journal: Path) -> sqlite3.Connection:
             shutil.copyfile(file, Path(folder) / file.name)
         if before != [_state(file) for file in (path, journal)]:
             raise BusyError(
-                f"another process is writing to {path}, in a folder that may not be written from "
-                "here: try again when it has ended"
+                f"another process is writing to {path}: try again in a moment"
             )
         with closing(sqlite3.connect(Path(folder) / path.name)) as copy:
             return copy_to_memory(copy)
