@@ -30,7 +30,7 @@ def keep(folder: Path) -> Path:
     with open_store(folder) as store:
         store.describe("a plan", {"mine": ("abc", ABOUT)}, version="1")
         what = RUN | {"fingerprint": "abc"}
-        store.plan({name: what for name in ("one", "two", "failed", "planned")})
+        store.plan(dict.fromkeys(("one", "two", "failed", "planned"), what))
         arrays = {"right_by_class": CURVE, "norm": np.ones(3)}
         store.save([Record(name, DONE, arrays) for name in ("one", "two")])
         store.save([Record("failed", {"state": "failed", "message": "no"})])
@@ -256,7 +256,7 @@ def count(folder: Path) -> tuple[bool, list[tuple[str, int]]]:
 
 def save_and_die(folder: Path) -> None:
     with open_store(folder) as store:
-        store.plan({name: RUN for name in ("one", "two")})
+        store.plan(dict.fromkeys(("one", "two"), RUN))
         store.save([Record(name, DONE, {"norm": np.ones(3)}) for name in ("one", "two")])
         os.kill(os.getpid(), signal.SIGKILL)
 

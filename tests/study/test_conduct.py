@@ -124,6 +124,19 @@ def test_causes_of_loss_are_those_of_the_head_itself(file: str, tmp_path: Path) 
     assert study.arrays("data_angles").keys() == whole.keys()
 
 
+def test_when_a_class_arrived_is_stored(file: str, tmp_path: Path) -> None:
+    plan = plan_of({"features": file, **INCREMENTAL})
+    study, made = make(plan, tmp_path / "out")
+    arrived, orders = study.arrays("arrived"), study.arrays("task_order")
+    assert len(arrived) == 8
+    for digest, places in arrived.items():
+        assert places.dtype == np.int32
+        order = orders[digest].tolist()
+        assert places.tolist() == [order.index(c // 2) for c in range(N_CLASSES)]
+    assert {tuple(order) for order in orders.values()} == {(0, 1, 2), (0, 2, 1)}
+    assert all(o.arrived.shape == (N_CLASSES,) for o in made if isinstance(o, Result))
+
+
 def test_stored_vectors_give_the_stored_answers(file: str, tmp_path: Path) -> None:
     heads = ["linear", "linear_no_bias+group", "slda", "mean", "median"]
     study, _ = make(plan_of({"features": file, **INCREMENTAL, "heads": heads}), tmp_path / "out")

@@ -42,7 +42,7 @@ def content(folder: Path) -> tuple[list[object], list[object]]:
     return rows, arrays
 
 
-def test_killed_twenty_times_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> None:
     conduct(tmp_path, "kill")
     expected = content(tmp_path / "undisturbed")
     assert len(expected[0]) == 2 * 19 * 4

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killing import KILLS
 from numpy.typing import NDArray
 from small_data import small_data
 from small_replay import BLOCK, plan_of, small_root
@@ -85,6 +86,8 @@ def test_arrays_are_of_the_tasks_in_the_order_they_came(root: Path, tmp_path: Pa
     for place, task in enumerate(order):  # a task is a class here
         assert np.isnan(drift[:place, task]).all()
         assert drift[place, task] == 0
+    (arrived,) = study.arrays("arrived").values()
+    assert arrived.tolist() == [order.tolist().index(c) for c in range(3)]
     (images,) = study.arrays("images").values()
     sizes = read_image_data("cifar10", root).train.labels["class"].bincount().numpy()[order]
     expected = sizes * [1, 2, 3]  # with balance 1 every old class comes as often as the new one
@@ -271,7 +274,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 4  # kills
+    assert int(done.stdout) == KILLS // 5
     expected = content(tmp_path / "undisturbed")
     assert len(load_study(tmp_path / "undisturbed").replay.filter(state="done")) == 8
     for folder in sorted(tmp_path.glob("killed-*")):

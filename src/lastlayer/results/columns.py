@@ -79,7 +79,7 @@ COLUMNS: tuple[Column, ...] = (
     _integer("epochs", meaning="epochs of each task"),
     _real("final", meaning="accuracy on the whole test set at the end", unit=_SHARE),
     _real("average", meaning="average incremental accuracy", unit=_SHARE),
-    _real("forgetting", meaning="average forgetting", unit=_SHARE),
+    _real("forgetting", meaning="average forgetting", unit="share, −1 to 1"),
     _real("backward_transfer", meaning="backward transfer", unit="share, −1 to 1"),
     _real("forward_transfer", meaning="forward transfer", unit="share, −1 to 1", of=("head",)),
     _integer("lost", meaning="right when their class was learned, wrong at the end; linear heads",

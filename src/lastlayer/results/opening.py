@@ -60,9 +60,7 @@ def _with_journal(path: Path, journal: Path) -> sqlite3.Connection:
         for file in (path, journal):
             shutil.copyfile(file, Path(folder) / file.name)
         if before != [_state(file) for file in (path, journal)]:
-            raise BusyError(
-                f"another process is writing to {path}: try again in a moment"
-            )
+            raise BusyError(f"another process is writing to {path}: try again in a moment")
         with closing(sqlite3.connect(Path(folder) / path.name)) as copy:
             return copy_to_memory(copy)
 
