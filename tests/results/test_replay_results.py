@@ -13,8 +13,8 @@ from lastlayer.results.schema import MIGRATIONS, check, prepare
 from lastlayer.results.store import FILE, Record, open_store
 
 NETWORK = RUN | {
-    "kind": "network", "features": "cifar10 images", "head": "linear", "mask": "none", "balance": 0.1,
-    "epochs": 5, "per_class": 20, "batch_size": 8, "optimizer": "adam",
+    "kind": "network", "features": "cifar10 images", "head": "linear", "mask": "none",
+    "balance": 0.1, "epochs": 5, "per_class": 20, "batch_size": 8, "optimizer": "adam",
 }  # fmt: skip
 SHARES = {"lost_share_weights": 0.25, "lost_share_interference": 0.5, "lost_share_drift": 0.25}
 

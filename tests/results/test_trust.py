@@ -135,7 +135,7 @@ def test_what_is_not_ours_is_refused_before_anything_runs(tmp_path: Path, script
     change(keep(tmp_path), script)
     before = (tmp_path / FILE).read_bytes()
     for use in (load_study, write):
-        with pytest.raises(FileFormatError, match="altered by another program: it (has|lacks|ch)"):
+        with pytest.raises(FileFormatError, match="altered by another program: it "):
             use(tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
 
@@ -248,7 +248,7 @@ def in_a_child(work: Callable[[], object], *, as_nobody: bool = False) -> str:
 
 
 def count(folder: Path) -> tuple[bool, list[tuple[str, int]]]:
-    """Say whether a folder may be written, and count runs; without polars, which cannot be forked."""
+    """Say whether a folder may be written, and count runs without polars, which cannot be forked."""
     query = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state"
     with opening.opened(folder / FILE) as (connection, _):
         return os.access(folder, os.W_OK), connection.execute(query).fetchall()
