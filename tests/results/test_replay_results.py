@@ -8,9 +8,9 @@ import pytest
 from test_store import DONE, RUN
 
 from lastlayer.results import load_study
-from lastlayer.results.replay_tables import replay_accuracy
 from lastlayer.results.schema import MIGRATIONS, check, prepare
 from lastlayer.results.store import FILE, Record, open_store
+from lastlayer.results.tables import replay_accuracy
 
 NETWORK = RUN | {
     "kind": "network", "features": "cifar10 images", "head": "linear", "mask": "none",

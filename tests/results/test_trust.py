@@ -248,7 +248,7 @@ def in_a_child(work: Callable[[], object], *, as_nobody: bool = False) -> str:
 
 
 def count(folder: Path) -> tuple[bool, list[tuple[str, int]]]:
-    """Say whether a folder may be written, and count runs without polars, which cannot be forked."""
+    """Say whether a folder may be written, and count runs; polars cannot be forked."""
     query = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state"
     with opening.opened(folder / FILE) as (connection, _):
         return os.access(folder, os.W_OK), connection.execute(query).fetchall()

@@ -167,8 +167,11 @@ def _write_page(folder: Path, quiet: bool) -> Path:
 
 def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page: Path) -> None:
     from lastlayer.results import load_study  # noqa: PLC0415
-    from lastlayer.results.replay_tables import replay_accuracy  # noqa: PLC0415
-    from lastlayer.results.tables import best_heads, head_name  # noqa: PLC0415
+    from lastlayer.results.tables import (  # noqa: PLC0415
+        best_heads,
+        head_name,
+        replay_accuracy,
+    )
 
     study = load_study(folder)
     best = best_heads(study.done)
