@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images gallery bench-avalanche clean
+.PHONY: study test test-images kill-studies gallery bench-avalanche clean
 
 study: .venv/.study
 	$(STUDY)
@@ -27,6 +27,12 @@ test: .venv/.dev
 test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
+
+# Studies killed so often, and networks a fifth as often, must end with the same bits: make test does
+# it 20 times.
+KILLS = 100
+kill-studies: .venv/.dev
+	LASTLAYER_KILLS=$(KILLS) $(BIN)/pytest tests/study -k killed
 
 # The charts of README and docs, drawn again from the committed results.
 GALLERY = summary \

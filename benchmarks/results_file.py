@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from lastlayer.results import load
+from lastlayer.results import load_study
 from lastlayer.results.store import FILE, Record, open_store
 from lastlayer.results.tables import final_accuracy
 
@@ -54,7 +54,7 @@ def main() -> None:
         written = time.perf_counter() - start
         size = (out / FILE).stat().st_size
         start = time.perf_counter()
-        runs = load(out).done
+        runs = load_study(out).done
         opened = time.perf_counter() - start
         table = final_accuracy(runs.filter(pl.col("features") == "data1"))
         filtered = time.perf_counter() - start - opened

@@ -2,11 +2,14 @@
 
 import json
 import os
+import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import polars as pl
@@ -17,7 +20,7 @@ from tests.study.small_replay import BLOCK, small_root
 from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.features import Features
-from lastlayer.results import load
+from lastlayer.results import load_study
 from lastlayer.results.store import open_store
 
 Captured = pytest.CaptureFixture[str]
@@ -76,7 +79,7 @@ def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> 
     assert "left out: no features 'core50/vgg16'" in text
     assert "lastlayer extract core50 --root DIR --backbone vgg16" in text
     assert "8 runs\n" in progress
-    assert load(tmp_path / "runs" / "plan").done.height == 8
+    assert load_study(tmp_path / "runs" / "plan").done.height == 8
     assert run("run", "plan.toml") == 0
     assert "8 of them there already" in capsys.readouterr().err
 
@@ -112,7 +115,7 @@ def test_the_summary_can_be_read_by_a_program(run: Call, capsys: Captured, tmp_p
     assert (summary["runs"], summary["kept"], summary["failed"]) == (8, 8, 0)
     assert "lastlayer extract" in summary["missing"]["core50/vgg16"]
     final = (
-        load(tmp_path / "here")
+        load_study(tmp_path / "here")
         .done.filter(scenario="iid")
         .group_by("head")
         .agg(pl.col("final").mean())
@@ -129,12 +132,75 @@ def test_runs_are_exported(run: Call, capsys: Captured, tmp_path: Path, suffix: 
     assert "8 runs in new/table" in capsys.readouterr().out
     read = pl.read_csv if suffix == "csv" else pl.read_parquet
     table = read(tmp_path / "new" / f"table.{suffix}")
-    assert table["final"].to_list() == load(tmp_path / "runs" / "plan").done["final"].to_list()
+    assert (
+        table["final"].to_list() == load_study(tmp_path / "runs" / "plan").done["final"].to_list()
+    )
+
+
+@pytest.mark.usefixtures("_no_page")
+def test_a_folder_is_the_one_that_is_named(run: Call, tmp_path: Path) -> None:
+    """Brackets mean nothing in it: s[1] is not s1."""
+    assert run("run", "plan.toml", "--out", "s1", "--quiet") == 0
+    (tmp_path / "plan.toml").write_text(PLAN.replace('["linear", "mean"]', '"slda"'))
+    assert run("run", "plan.toml", "--out", "s[1]", "--quiet") == 0
+    assert set(load_study(tmp_path / "s1").done["head"]) == {"linear", "mean"}
+    assert set(load_study(tmp_path / "s[1]").done["head"]) == {"slda"}
+    assert run("export", "s[1]", "[t].csv") == 0
+    assert set(pl.read_csv(tmp_path / "[t].csv", glob=False)["head"]) == {"slda"}
+
+
+@pytest.mark.usefixtures("_no_page")
+def test_altered_results_are_said_in_one_line(run: Call, capsys: Captured, tmp_path: Path) -> None:
+    assert run("run", "plan.toml", "--quiet") == 0
+    with closing(sqlite3.connect(tmp_path / "runs" / "plan" / "results.sqlite")) as file:
+        file.execute("UPDATE run SET final = 0.919 WHERE head = 'mean'")
+        file.commit()
+    capsys.readouterr()
+    for arguments in (
+        ["run", "plan.toml", "--quiet"],
+        ["run", "plan.toml", "--dry-run"],
+        ["export", "runs/plan", "t.csv"],
+    ):
+        assert run(*arguments) == 1
+        error = capsys.readouterr().err
+        assert error.startswith("error: runs/plan/results.sqlite was altered after it was written")
+        assert error.count("\n") == 1
+
+
+def test_altered_results_are_not_reported(run: Call, capsys: Captured, tmp_path: Path) -> None:
+    with open_store(tmp_path / "out"):
+        pass
+    with closing(sqlite3.connect(tmp_path / "out" / "results.sqlite")) as file:
+        file.execute("CREATE VIEW more AS SELECT 1")
+    assert run("report", "out") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: out/results.sqlite was altered by another program")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.usefixtures("_no_page")
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_full_disk_is_said_in_one_line(
+    run: Call, capsys: Captured, tmp_path: Path, suffix: str
+) -> None:
+    assert run("run", "plan.toml", "--quiet") == 0
+    (tmp_path / f"t.{suffix}").write_text("what was there")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        assert run("export", "runs/plan", f"t.{suffix}") == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"error: cannot write t.{suffix}: ")
+    assert (tmp_path / f"t.{suffix}").read_text() == "what was there"
+    assert not list(tmp_path.glob(".t.*"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["run", "plan.toml", "--features", "mine"], "as --features-dir mine, got --features"),
         (["run", "quik"], "did you mean 'quick'"),
         (["run", "gone.toml"], "no plan at gone.toml"),
         (["run", "plan.toml", "--device", "tpu"], "unknown device 'tpu'"),
@@ -184,7 +250,7 @@ def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal
 
 def _kept(folder: Path) -> int:
     try:
-        return load(folder).done.height
+        return load_study(folder).done.height
     except (MissingFileError, FileFormatError):  # it is being made
         return 0
 

@@ -46,7 +46,7 @@ def features(tmp_path: Path) -> Path:
         ("", ["run", "compare", "list", "import", "extract", "export"]),
         ("list", ["heads, scenarios, features, datasets, backbones or plans"]),
         ("compare", ["features", "--incremental", "--by", "--heads", "--orders", "--out"]),
-        ("run", ["--out", "--features", "--dry-run", "--quiet", "--json", "--wait"]),
+        ("run", ["--out", "--features-dir", "--dry-run", "--quiet", "--json", "--wait"]),
         ("export", ["csv or .parquet"]),
         ("import", ["--embedding", "--label", "--domain"]),
         ("extract", ["--root", "--backbone", "--weights"]),
@@ -95,6 +95,30 @@ def test_compare(run: Call, capsys: Captured, features: Path) -> None:
     assert pl.read_parquet(again)["head"].equals(table["head"])
 
 
+def test_orders_are_a_number_or_seeds(run: Call, capsys: Captured, features: Path) -> None:
+    out = features.parent / "table.csv"
+    options = ["--incremental", 2, "--heads", "mean", "--out", out]
+    for text, seeds in [("2", [0, 1]), ("0,3", [0, 3]), ("1-2,5", [1, 2, 5]), ("4-4", [4])]:
+        assert run("compare", features, *options, "--orders", text) == 0
+        assert sorted(set(pl.read_csv(out)["order"])) == seeds
+        noun = "order" if len(seeds) == 1 else "orders"
+        assert f"incremental:2, {len(seeds)} {noun} of its tasks" in capsys.readouterr().out
+
+
+def test_without_any_reference_the_ranking_stands(
+    run: Call, capsys: Captured, features: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise lastlayer.errors.DataError("no head could learn from everything at once")
+
+    monkeypatch.setattr("lastlayer.study.upper_bound", fail)
+    options = ["--incremental", 2, "--heads", "mean,linear", "--orders", 1]
+    assert run("compare", features, *options) == 0
+    *_, above, advice = capsys.readouterr().out.splitlines()
+    assert above == "Upper bound: none, no head could learn from everything at once."
+    assert advice.startswith("Use ")
+
+
 def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, features: Path) -> None:
     assert run("compare", features, "--by", "day", "--heads", "mean", "--orders", 1) == 0
     assert "mixed:day, 1 order of its tasks" in capsys.readouterr().out
@@ -123,6 +147,9 @@ def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, feat
         (["--incremental", 2, "--device", "gpu"], "unknown device 'gpu'"),
         (["--incremental", 2, "--out", "table.txt"], "a .csv or .parquet file to write"),
         (["--incremental", 2, "--out", "."], "a .csv or .parquet file to write"),
+        (["--incremental", 2, "--orders", "0"], "expected orders from 1 to 10000, got 0"),
+        (["--incremental", 2, "--orders", "many"], "--orders: expected seeds as"),
+        (["--incremental", 2, "--orders", "9" * 30], "expected orders from 1 to 10000, got 999"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from lastlayer import results as results
     from lastlayer import scenarios as scenarios
     from lastlayer import study as study
+    from lastlayer import training as training
     from lastlayer.estimator import HeadClassifier as HeadClassifier
     from lastlayer.features import Features as Features
     from lastlayer.features import FeatureSet as FeatureSet
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from lastlayer.layers import OriginalWeightNorm as OriginalWeightNorm
     from lastlayer.layers import WeightNorm as WeightNorm
     from lastlayer.layers import masked_cross_entropy as masked_cross_entropy
+    from lastlayer.results import load_study as load_study
     from lastlayer.scenarios import make_scenario as make_scenario
     from lastlayer.study import compare as compare
 
@@ -36,6 +38,7 @@ _HOME = {
     "make_head": "lastlayer.heads",
     "load_head": "lastlayer.heads",
     "compare": "lastlayer.study",
+    "load_study": "lastlayer.results",
     "HeadClassifier": "lastlayer.estimator",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
@@ -46,6 +49,7 @@ _HOME = {
 }
 _PACKAGES = (
     "analysis", "errors", "features", "heads", "layers", "report", "results", "scenarios", "study",
+    "training",
 )  # fmt: skip
 
 __version__ = "0.1.0"

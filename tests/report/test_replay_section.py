@@ -12,7 +12,7 @@ from lastlayer.report.tables import NAMES, OF_REPLAY, make_tables
 from lastlayer.report.tables.claims import FAILS, HOLDS
 from lastlayer.report.tables.claims_replay import group_masking
 from lastlayer.report.tables.replay import since_learned
-from lastlayer.results import load
+from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
 
 NETWORK = {
@@ -46,7 +46,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for mask in ("none", "group"):
                 for seed in (0, 1):
                     digest = f"{balance} {head} {mask} {seed}"
-                    own = {"balance": balance, "head": head, "mask": mask}
+                    own = {"kind": "network", "balance": balance, "head": head, "mask": mask}
                     wanted[digest] = NETWORK | own | {"seed": seed, "order": seed}
                     final = 0.25 + 0.25 * balance + 0.125 * seed + (mask == "group") * GAIN[balance]
                     columns = {

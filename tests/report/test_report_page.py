@@ -10,7 +10,7 @@ from made_up import ALL, Stream, write_study
 from read_page import Page
 
 from lastlayer.report import write
-from lastlayer.results import load
+from lastlayer.results import load_study as load
 
 SECTIONS = ("summary", "accuracy", "masks", "similarity", "subsets", "preliminary",
             "published", "norms", "weight-change", "interference", "first-task", "causes",

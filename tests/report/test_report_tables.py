@@ -13,7 +13,7 @@ from made_up import CIFAR100, HUNDRED, PAPER, Stream, iid, write_study
 
 from lastlayer.report.folder import read_tables, save_tables
 from lastlayer.report.tables import NAMES, make_tables
-from lastlayer.results import load
+from lastlayer.results import load_study as load
 
 Tables = dict[str, pl.DataFrame]
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from lastlayer.results.replay_tables import SHARES, replay_accuracy
+from lastlayer.catalogue import split_name
+from lastlayer.results.tables import SHARES, replay_accuracy
 from lastlayer.study.plan import read_plan
 from lastlayer.training.replay import Network
 
@@ -33,8 +34,8 @@ def _rows() -> list[list[str]]:
 
 
 def cell(table: pl.DataFrame, balance: float, name: str) -> dict[str, float | None]:
-    head, _, mask = name.partition("+")
-    return table.filter(balance=balance, head=head, mask=mask or "none").row(0, named=True)
+    head, mask = split_name(name)
+    return table.filter(balance=balance, head=head, mask=mask).row(0, named=True)
 
 
 def test_none_is_missing() -> None:
@@ -93,8 +94,8 @@ def test_numbers_in_the_text() -> None:
     runs, longer = networks("runs.csv"), networks("20-epochs.csv")
 
     def mean(of: pl.DataFrame, balance: float, name: str, what: pl.Expr) -> str:
-        head, _, mask = name.partition("+")
-        some = of.filter(balance=balance, head=head, mask=mask or "none")
+        head, mask = split_name(name)
+        some = of.filter(balance=balance, head=head, mask=mask)
         return f"{100 * some.select(what.mean()).item():.1f}"
 
     forgetting, final = pl.col("forgetting"), pl.col("final")

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from test_store import DONE, RUN
 
-from lastlayer.results import load
-from lastlayer.results.replay_tables import replay_accuracy
+from lastlayer.results import load_study
 from lastlayer.results.schema import MIGRATIONS, check, prepare
 from lastlayer.results.store import FILE, Record, open_store
+from lastlayer.results.tables import replay_accuracy
 
 NETWORK = RUN | {
-    "features": "cifar10 images", "head": "linear", "mask": "none", "balance": 0.1, "epochs": 5,
-    "per_class": 20, "batch_size": 8, "optimizer": "adam",
+    "kind": "network", "features": "cifar10 images", "head": "linear", "mask": "none",
+    "balance": 0.1, "epochs": 5, "per_class": 20, "batch_size": 8, "optimizer": "adam",
 }  # fmt: skip
 SHARES = {"lost_share_weights": 0.25, "lost_share_interference": 0.5, "lost_share_drift": 0.25}
 
@@ -44,7 +44,7 @@ def version_one(folder: Path) -> None:
 
 def test_heads_and_networks_are_kept_apart(tmp_path: Path) -> None:
     keep(tmp_path, {"final": 0.5}, {"final": 0.75, "seed": 1})
-    study = load(tmp_path)
+    study = load_study(tmp_path)
     assert study.runs["digest"].to_list() == study.done["digest"].to_list() == ["head"]
     assert study.replay["digest"].to_list() == ["n0", "n1"]
     assert study.replay["images"].to_list() == [300, 300]
@@ -55,23 +55,23 @@ def test_heads_and_networks_are_kept_apart(tmp_path: Path) -> None:
 def test_a_file_of_version_one_is_read_as_it_lies(tmp_path: Path) -> None:
     version_one(tmp_path)
     before = (tmp_path / FILE).read_bytes()
-    study = load(tmp_path)
+    study = load_study(tmp_path)
     assert study.done["digest"].to_list() == ["old"]
     assert study.replay.is_empty()
     assert (tmp_path / FILE).read_bytes() == before
     keep(tmp_path / "new", {"final": 0.5})
-    assert study.runs.schema == load(tmp_path / "new").runs.schema
-    assert study.replay.schema == load(tmp_path / "new").replay.schema
+    assert study.runs.schema == load_study(tmp_path / "new").runs.schema
+    assert study.replay.schema == load_study(tmp_path / "new").replay.schema
 
 
 def test_a_file_of_version_one_is_brought_up_when_it_is_written(tmp_path: Path) -> None:
     version_one(tmp_path)
-    before = load(tmp_path).runs
+    before = load_study(tmp_path).runs
     keep(tmp_path, {"final": 0.5})
     with closing(sqlite3.connect(tmp_path / FILE)) as file:
         assert check(file, tmp_path / FILE) == len(MIGRATIONS) >= 2
-    assert load(tmp_path).runs.filter(digest="old").equals(before)
-    assert load(tmp_path).replay.height == 1
+    assert load_study(tmp_path).runs.filter(digest="old").equals(before)
+    assert load_study(tmp_path).replay.height == 1
 
 
 def test_accuracy_against_balance(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_accuracy_against_balance(tmp_path: Path) -> None:
         {"final": 0.75, "mask": "group"},
         {"final": None, "seed": 2},
     )
-    table = replay_accuracy(load(tmp_path).replay)
+    table = replay_accuracy(load_study(tmp_path).replay)
     assert table["balance"].to_list() == [0.1, 0.1, 1.0]
     assert table["mask"].to_list() == ["none", "group", "none"]
     assert table["mean"].to_list() == pytest.approx([0.375, 0.75, 0.75])

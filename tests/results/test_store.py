@@ -16,7 +16,7 @@ from lastlayer.errors import (
     UnknownNameError,
     WriteError,
 )
-from lastlayer.results import load
+from lastlayer.results import load_study
 from lastlayer.results.arrays import pack, unpack
 from lastlayer.results.schema import MIGRATIONS, check, prepare
 from lastlayer.results.store import FILE, Record, open_store
@@ -48,7 +48,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
         states = store.plan({"one": RUN, "two": RUN | {"order": 1}})
         assert states == {"one": (1, "planned"), "two": (1, "planned")}
         store.save([Record("one", DONE, {"right_by_class": curve})])
-    study = load(tmp_path / "new" / "folder")
+    study = load_study(tmp_path / "new" / "folder")
     assert study.about == {"plan": "a plan", "version": "1"}
     assert study.data["mine"].names == {"y": ["a", "b"]}
     assert study.data["mine"].fingerprint == "abc"
@@ -77,7 +77,7 @@ def test_another_plan_keeps_what_is_done_and_drops_what_is_not(tmp_path: Path) -
         states = store.plan({"one": RUN, "three": RUN, "failed": RUN})
         assert states == {"one": (1, "done"), "three": (2, "planned"), "failed": (1, "planned")}
         assert store.plan({"three": RUN}) == {"three": (2, "planned")}
-    assert sorted(load(tmp_path).runs["digest"]) == ["one", "three"]
+    assert sorted(load_study(tmp_path).runs["digest"]) == ["one", "three"]
 
 
 def test_what_is_saved_together_is_there_wholly_or_not_at_all(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_what_is_saved_together_is_there_wholly_or_not_at_all(tmp_path: Path) ->
         store.plan({"one": RUN, "two": RUN})
         with pytest.raises(sqlite3.IntegrityError):
             store.save([Record("one", DONE), Record("two", {"state": "unheard of"})])
-    assert load(tmp_path).done.is_empty()
+    assert load_study(tmp_path).done.is_empty()
 
 
 def test_a_second_writer_is_refused_or_waits(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_results_are_read_while_they_are_written(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.plan({"one": RUN})
         store.save([Record("one", DONE)])
-        assert load(tmp_path).done.height == 1
+        assert load_study(tmp_path).done.height == 1
 
 
 def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -120,13 +120,13 @@ def test_a_file_of_another_program_is_refused_and_left_as_it_is(tmp_path: Path) 
         other.execute("CREATE TABLE run (x)")
     other.close()
     before = (tmp_path / FILE).read_bytes()
-    for use in (load, lambda folder: open_store(folder).__enter__()):
+    for use in (load_study, lambda folder: open_store(folder).__enter__()):
         with pytest.raises(FileFormatError, match="another program"):
             use(tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
     (tmp_path / FILE).write_bytes(b"no database at all, but long enough to be looked at" * 9)
     with pytest.raises(FileFormatError, match="results file of lastlayer"):
-        load(tmp_path)
+        load_study(tmp_path)
 
 
 def test_a_file_of_a_future_version_is_refused(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_file_of_a_future_version_is_refused(tmp_path: Path) -> None:
         file.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     file.close()
     with pytest.raises(FileFormatError, match="newer lastlayer"):
-        load(tmp_path)
+        load_study(tmp_path)
 
 
 def test_an_old_file_is_brought_to_the_newest_version(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.OperationalError):
         prepare(connection, path, wrong)
     connection.close()
-    assert load(tmp_path).runs.columns[0] == "digest"
-    assert "colour" not in load(tmp_path).runs.columns
+    assert load_study(tmp_path).runs.columns[0] == "digest"
+    assert "colour" not in load_study(tmp_path).runs.columns
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -180,14 +180,14 @@ def test_a_damaged_file_is_said_to_be_so(tmp_path: Path) -> None:
     content[8192:-4096] = bytes(len(content) - 12288)
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(FileFormatError, match="is damaged"):
-        load(tmp_path)
+        load_study(tmp_path)
     with pytest.raises(FileFormatError, match="is damaged"), open_store(tmp_path) as store:
         store.plan({"one": RUN})
 
 
 def test_no_results_and_an_empty_file_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="lastlayer run"):
-        load(tmp_path)
+        load_study(tmp_path)
     (tmp_path / FILE).touch()
     with pytest.raises(FileFormatError, match="empty"):
-        load(tmp_path)
+        load_study(tmp_path)

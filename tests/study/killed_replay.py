@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from killing import kill
+from killing import KILLS, kill
 from small_replay import plan_of, small_root
 
 from lastlayer.study.conduct import conduct
@@ -32,5 +32,5 @@ def start(folder: Path, root: Path) -> int:
 if __name__ == "__main__":
     root = Path(sys.argv[1])
     images = small_root(root / "cifar", pytest.MonkeyPatch())
-    killed = kill(root, partial(start, root=images), kills=4, after=(1 / 8, 1 / 2))
+    killed = kill(root, partial(start, root=images), kills=KILLS // 5, after=(1 / 8, 1 / 2))
     print(killed)  # noqa: T201  (read by the test)

@@ -9,7 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from killing import finish, kill
+from killing import KILLS, finish, kill
 from small_data import small_data
 
 from lastlayer.errors import WriteError
@@ -48,7 +48,7 @@ if __name__ == "__main__":
     file = root / "small.safetensors"
     small_data().save(file)
     if task == "kill":
-        kill(root, partial(start, file=file), kills=20, after=(0, 1 / 3))
+        kill(root, partial(start, file=file), kills=KILLS, after=(0, 1 / 3))
     else:
         assert finish(start(root / "undisturbed", file)) == 0
         assert finish(start(root / "full", file, limit=100_000)) == FULL

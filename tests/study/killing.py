@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+KILLS = int(os.environ.get("LASTLAYER_KILLS", "20"))  # of a study of heads; a fifth, of networks
+
 
 def finish(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -6,7 +6,7 @@ import pytest
 from tests.features import fake_cifar
 from tests.training.small_images import SmallNet
 
-from lastlayer.study import replay_make
+from lastlayer.study.networks import make
 from lastlayer.study.plan import Plan
 
 BLOCK = {
@@ -18,7 +18,7 @@ BLOCK = {
 def small_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write 60 training images of 3 classes and 12 test images, and take the tiny backbone."""
     fake_cifar.write(folder, monkeypatch, "cifar10", "binary", n=12)
-    monkeypatch.setattr(replay_make, "backbone", SmallNet)
+    monkeypatch.setattr(make, "backbone", SmallNet)
     return folder
 
 

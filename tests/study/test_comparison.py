@@ -5,8 +5,12 @@ import pytest
 from small_data import small_data
 
 import lastlayer as ll
+from lastlayer.catalogue import HEADS as HEADS_
 from lastlayer.errors import DataError, OptionError, UnknownNameError
-from lastlayer.study import Bound, ScenarioSpec, advise, rank, upper_bound
+from lastlayer.features import Features
+from lastlayer.scenarios import incremental
+from lastlayer.study import Bound, Run, ScenarioSpec, advise, rank, upper_bound
+from lastlayer.study.scenario_spec import GivenScenario
 
 DATA = small_data()
 HEADS = ["linear", "cosine+single", "slda"]
@@ -45,6 +49,62 @@ def test_a_spec_is_as_good_as_its_text(table: pl.DataFrame) -> None:
         DATA, ScenarioSpec("incremental", tasks=3), HEADS, orders=range(3), device="cpu"
     )
     assert again.equals(table)
+
+
+def test_a_scenario_is_as_good_as_its_name(table: pl.DataFrame) -> None:
+    again = ll.compare(DATA, incremental(DATA, tasks=3), HEADS, orders=range(3), device="cpu")
+    assert again.equals(table)
+    bound = upper_bound(DATA, incremental(DATA, tasks=3), device="cpu")
+    assert bound == upper_bound(DATA, "incremental:3", device="cpu")
+
+
+def test_orders_permute_the_tasks_of_a_scenario() -> None:
+    """One that was laid out in another order begins with it, and 0 leaves it so."""
+    third = incremental(DATA, tasks=3, order=3)
+    assert third.order != (0, 1, 2)
+    given = ll.compare(DATA, third, ["linear"], orders=[0, 1], device="cpu")
+    named = ll.compare(DATA, "incremental:3", ["linear"], orders=[3], device="cpu")
+    first = given.filter(order=0)["accuracy"].to_list()
+    assert first != given.filter(order=1)["accuracy"].to_list()
+    # The same tasks in the same order, with another seed of the training.
+    assert first[5] == pytest.approx(named["accuracy"][5], abs=0.1)
+    rows = GivenScenario(third)
+    assert rows.build(DATA, 1).order == incremental(DATA, tasks=3, order=1).order
+    for place, task in enumerate(rows.build(DATA, 1).order):
+        assert rows.build(DATA, 1).tasks[place].equal(third.tasks[task])
+
+
+def test_a_scenario_of_other_data_is_refused() -> None:
+    with pytest.raises(DataError, match="expected a scenario of these data"):
+        ll.compare(small_data(n=600), incremental(DATA, tasks=3), ["mean"], orders=[0])
+
+
+def test_scenarios_that_are_given_have_names_of_their_own() -> None:
+    one, two = (Run("x", GivenScenario(incremental(DATA, n)), "mean") for n in (3, 2))
+    assert one.digest("") != two.digest("")
+    assert one.digest("") == Run("x", GivenScenario(incremental(DATA, 3)), "mean").digest("")
+
+
+def test_orders_are_a_number_or_seeds(table: pl.DataFrame) -> None:
+    again = ll.compare(DATA, "incremental:3", HEADS, orders=3, device="cpu")
+    assert again.equals(table)
+    some = ll.compare(DATA, "incremental:3", ["mean"], orders=[5, 2], device="cpu")
+    assert some["order"].unique(maintain_order=True).to_list() == [5, 2]
+
+
+def test_without_any_reference_it_is_said() -> None:
+    data = Features.from_arrays(DATA.train.z, DATA.train.y, test=(DATA.test.z, DATA.test.y))
+    nothing = {name: card for name, card in HEADS_.items() if name == "linear"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lastlayer.study.comparison.HEADS", nothing)
+        with pytest.raises(DataError, match="no head could learn from everything at once"):
+            upper_bound(data, "incremental:3", lr=1e38, device="cpu")
+
+
+def test_advice_without_a_bound() -> None:
+    ranking = pl.DataFrame({"head": ["slda", "linear"], "accuracy": [0.669, 0.187]})
+    expected = "Use slda: it ends at 66.9 %; an ordinary linear layer falls to 18.7 %."
+    assert advise(ranking) == expected
 
 
 def test_another_label_can_be_learned() -> None:

@@ -10,7 +10,7 @@ from lastlayer.analysis import causes_of_loss
 from lastlayer.catalogue import PAPER_HEADS
 from lastlayer.errors import PlanError
 from lastlayer.features import Features
-from lastlayer.results import Study, load
+from lastlayer.results import Study, load_study
 from lastlayer.study.conduct import Watch, conduct
 from lastlayer.study.plan import Plan
 from lastlayer.study.prepare import Prepared, prepare
@@ -34,7 +34,7 @@ def make(
 ) -> tuple[Study, list[Outcome]]:
     made: list[Outcome] = []
     conduct(prepare(plan, features), "text", folder, version="1", watch=Watch(on_kept=made.extend))
-    return load(folder), made
+    return load_study(folder), made
 
 
 def test_every_run_is_kept_with_its_measures(file: str, tmp_path: Path) -> None:
@@ -122,6 +122,19 @@ def test_causes_of_loss_are_those_of_the_head_itself(file: str, tmp_path: Path) 
     whole = study.arrays("weight")
     assert set(whole) == set(linear.filter(linear["order"] == 0)["digest"])
     assert study.arrays("data_angles").keys() == whole.keys()
+
+
+def test_when_a_class_arrived_is_stored(file: str, tmp_path: Path) -> None:
+    plan = plan_of({"features": file, **INCREMENTAL})
+    study, made = make(plan, tmp_path / "out")
+    arrived, orders = study.arrays("arrived"), study.arrays("task_order")
+    assert len(arrived) == 8
+    for digest, places in arrived.items():
+        assert places.dtype == np.int32
+        order = orders[digest].tolist()
+        assert places.tolist() == [order.index(c // 2) for c in range(N_CLASSES)]
+    assert {tuple(order) for order in orders.values()} == {(0, 1, 2), (0, 2, 1)}
+    assert all(o.arrived.shape == (N_CLASSES,) for o in made if isinstance(o, Result))
 
 
 def test_stored_vectors_give_the_stored_answers(file: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lastlayer.results import load
+from lastlayer.results import load_study
 from lastlayer.results.store import FILE
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
@@ -42,11 +42,11 @@ def content(folder: Path) -> tuple[list[object], list[object]]:
     return rows, arrays
 
 
-def test_killed_twenty_times_it_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> None:
     conduct(tmp_path, "kill")
     expected = content(tmp_path / "undisturbed")
     assert len(expected[0]) == 2 * 19 * 4
-    assert load(tmp_path / "undisturbed").done.height == len(expected[0])
+    assert load_study(tmp_path / "undisturbed").done.height == len(expected[0])
     disturbed = sorted(tmp_path.glob("killed-*"))
     assert disturbed
     for folder in disturbed:

@@ -1,12 +1,13 @@
 """Plans: what they mean, and that every slip in one is named by its place."""
 
+import os
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from lastlayer.catalogue import PAPER_HEADS
-from lastlayer.errors import MissingFileError, PlanError, UnknownNameError
+from lastlayer.catalogue import PAPER_HEADS, all_heads
+from lastlayer.errors import FileFormatError, MissingFileError, PlanError, UnknownNameError
 from lastlayer.study.plan import SHIPPED, read_plan
 from lastlayer.training.replay import ReplayRules
 
@@ -91,7 +92,7 @@ def test_seeds_are_read_as_they_are_written(
         (
             '[100, "all"]',
             "[0]",
-            r"subset\[0\]: expected a number of samples from 1, or \"all\", got 0",
+            r"subset\[0\]: expected a number of samples from 1 to .*, or \"all\", got 0",
         ),
         ('heads = "mean"', "heads = []", r"experiment\[1\]\.heads: expected at least one"),
         ("[[experiment]]", "[experiment", "is no TOML"),
@@ -210,3 +211,89 @@ def test_a_slip_in_a_replay_block_is_named_by_its_place(
 def test_shipped_plans_begin_with_what_they_are(name: str) -> None:
     read_plan(name)
     assert SHIPPED[name].read_text(encoding="utf-8").startswith("# ")
+
+
+def test_heads_can_be_named_together(tmp_path: Path) -> None:
+    plan, _ = read_plan(write(tmp_path, GOOD.replace('heads = "mean"', 'heads = "paper"')))
+    assert plan.experiment[1].heads == PAPER_HEADS
+    plan, _ = read_plan(write(tmp_path, GOOD.replace('heads = "mean"', 'heads = "all"')))
+    assert plan.experiment[1].heads == all_heads()
+    plan, _ = read_plan(
+        write(tmp_path, GOOD.replace('heads = "mean"', 'heads = ["slda", "paper"]'))
+    )
+    assert plan.experiment[1].heads == ("slda", *(h for h in PAPER_HEADS if h != "slda"))
+    plan, _ = read_plan(write(tmp_path, GOOD.replace('heads = "mean"\n', "")))
+    assert plan.experiment[1].heads == PAPER_HEADS
+
+
+@pytest.mark.parametrize("name", ["paper", "quick"])
+def test_shipped_plans_name_their_heads(name: str) -> None:
+    for block in SHIPPED[name].read_text(encoding="utf-8").split("[[experiment]]")[1:]:
+        assert "\nheads = " in block
+
+
+HUGE = 10**26
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ('[100, "all"]', HUGE, r"experiment\[1\]\.subset\[0\]: .*from 1 to 10,000,000"),
+        ('[100, "all"]', 10**12, r"experiment\[1\]\.subset\[0\]: .*got 1000000000000"),
+        ("tasks = 5", f"tasks = {HUGE}", r"scenario\[0\]: expected a number of tasks"),
+        ('"0-1"', HUGE, "seeds: expected "),
+        ("[3]", f"[{HUGE}]", r"experiment\[1\]\.seeds: expected at least one seed"),
+        ("[3]", list(range(10_001)), r"experiment\[1\]\.seeds: expected at most 10000 seeds"),
+        ('"0-1"', '"0-6000,0-6000"', "seeds: expected at most 10000 seeds"),
+        ("lr = [0.1", f"lr = [1{'0' * 400}", r"experiment\[0\]\.lr\[0\]: "),
+        ("lr = [0.1", f"lr = [1{'0' * 5000}", "is no TOML"),
+        ("held_out = 0.25", f"held_out = {HUGE}", r"experiment\[1\]\.held_out: .*less than 1"),
+        ("lr = [0.1", f"lr = {'[' * 5000}", "nested too deep"),
+        ('"linear"', '"linear\\u0000"', r"heads\[0\]: unknown head"),
+        ('"0-1"', '"0-9999"', "expected at most 1,000,000 runs in a plan, got 1,260,002"),
+    ],
+)
+def test_numbers_and_nesting_have_bounds(
+    tmp_path: Path, right: str, wrong: object, message: str
+) -> None:
+    rates = ", ".join(str(1 + n / 100) for n in range(29))
+    text = GOOD.replace("0.01]", f"0.01, {rates}]")
+    with pytest.raises(PlanError, match=message) as raised:
+        read_plan(write(tmp_path, text.replace(right, str(wrong))))
+    assert "plan.toml" in str(raised.value)
+    assert len(str(raised.value)) < 2000
+
+
+@pytest.mark.parametrize("key", ["epochs = 2", "per_class = 20"])
+def test_numbers_of_a_replay_block_have_bounds(tmp_path: Path, key: str) -> None:
+    name = key.partition(" ")[0]
+    with pytest.raises(PlanError, match=rf"replay\[0\]\.{name}: .*less than or equal to 1000000"):
+        read_plan(write(tmp_path, REPLAY.replace(key, f"{name} = {HUGE}")))
+
+
+def test_a_plan_is_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b'preset = "paper"\n# gr\xfc\xdfe\n')
+    with pytest.raises(PlanError, match=r"plan.toml .*UTF-8 text, got the byte 0xfc in line 2"):
+        read_plan(str(path))
+
+
+def test_a_plan_is_a_small_ordinary_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text("#" * 1_000_001)
+    with pytest.raises(PlanError, match="at most 1,000,000 bytes"):
+        read_plan(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(FileFormatError, match=r"plan.toml is a pipe or a device"):
+        read_plan(str(path))
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(FileFormatError, match=r"plan.toml is a pipe or a device"):
+        read_plan(str(path))
+
+
+def test_many_slips_are_not_all_told(tmp_path: Path) -> None:
+    heads = ", ".join(f'"head{n}"' for n in range(500))
+    with pytest.raises(PlanError, match=r"experiment\[0\].heads\[19\]: .*; and 480 more$"):
+        read_plan(write(tmp_path, GOOD.replace('"linear", "cosine+single", "slda"', heads)))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killing import KILLS
 from numpy.typing import NDArray
 from small_data import small_data
 from small_replay import BLOCK, plan_of, small_root
@@ -19,16 +20,15 @@ from torch.nn import functional
 
 from lastlayer.errors import PlanError
 from lastlayer.layers import LAYERS
-from lastlayer.results import Study, load
+from lastlayer.results import Study, load_study
 from lastlayer.results.store import FILE
-from lastlayer.study import replay_make, replay_run
 from lastlayer.study.conduct import Watch, conduct
+from lastlayer.study.networks.data import read_image_data
+from lastlayer.study.networks.make import n_images
+from lastlayer.study.networks.result import Stage, ranking_rows, result_of
+from lastlayer.study.networks.run import NetworkRun
 from lastlayer.study.plan import Plan
 from lastlayer.study.prepare import prepare
-from lastlayer.study.replay_data import read_replay_data
-from lastlayer.study.replay_make import n_images
-from lastlayer.study.replay_result import Stage, ranking_rows, result_of
-from lastlayer.study.replay_run import ReplayRun
 from lastlayer.study.result import Outcome, Result
 from lastlayer.study.scenario_spec import ScenarioSpec
 from lastlayer.training.replay import Network, ReplayRules, train_replay
@@ -45,20 +45,20 @@ def make(plan: Plan, folder: Path, root: Path) -> tuple[Study, list[Outcome]]:
     made: list[Outcome] = []
     ready = prepare(plan, Path("features"), root)
     conduct(ready, "text", folder, version="1", device="cpu", watch=Watch(on_kept=made.extend))
-    return load(folder), made
+    return load_study(folder), made
 
 
 def test_every_network_is_kept_with_what_came_of_it(root: Path, tmp_path: Path) -> None:
     study, made = make(plan_of(), tmp_path / "out", root)
     assert study.runs.is_empty()  # of heads on frozen features there are none
     assert study.replay.filter(state="done").height == len(made) == 8
-    data = read_replay_data("cifar10", root)
+    data = read_image_data("cifar10", root)
     right = study.arrays("right_by_class")
     lost = 0
     for row in study.replay.iter_rows(named=True):
         rules = ReplayRules(3, 8, 5, "adam", 0.05)
         spec = ScenarioSpec("incremental", tasks=3)
-        run = ReplayRun(
+        run = NetworkRun(
             "cifar10", spec, row["head"], row["mask"], row["balance"], row["seed"], rules
         )
         assert run.digest(data.fingerprint) == row["digest"]
@@ -86,8 +86,10 @@ def test_arrays_are_of_the_tasks_in_the_order_they_came(root: Path, tmp_path: Pa
     for place, task in enumerate(order):  # a task is a class here
         assert np.isnan(drift[:place, task]).all()
         assert drift[place, task] == 0
+    (arrived,) = study.arrays("arrived").values()
+    assert arrived.tolist() == [order.tolist().index(c) for c in range(3)]
     (images,) = study.arrays("images").values()
-    sizes = read_replay_data("cifar10", root).train.labels["class"].bincount().numpy()[order]
+    sizes = read_image_data("cifar10", root).train.labels["class"].bincount().numpy()[order]
     expected = sizes * [1, 2, 3]  # with balance 1 every old class comes as often as the new one
     np.testing.assert_array_equal(images, expected[:, None].repeat(3, axis=1))
     (by_task,) = study.arrays("right_by_task").values()
@@ -103,8 +105,8 @@ def test_arrays_are_of_the_tasks_in_the_order_they_came(root: Path, tmp_path: Pa
 def test_loss_and_drift_are_those_of_the_network_itself(root: Path, head: str) -> None:
     """Found again from its answers and features after each task, class by class."""
     spec, rules = ScenarioSpec("incremental", tasks=3), ReplayRules(3, 8, 5, "adam", 0.05)
-    run = ReplayRun("cifar10", spec, head, balance=0.1, seed=1, rules=rules)
-    stage = Stage(read_replay_data("cifar10", root), spec, torch.device("cpu"))
+    run = NetworkRun("cifar10", spec, head, balance=0.1, seed=1, rules=rules)
+    stage = Stage(read_image_data("cifar10", root), spec, torch.device("cpu"))
     order, y = stage.order(run), stage.test_y
     assert order != (0, 1, 2)
     ends = list(
@@ -179,8 +181,7 @@ def test_checkpoints_of_another_method_are_not_gone_on_from(
     steps: list[int] = []
     step = Learner.step
     monkeypatch.setattr(Learner, "step", lambda *args: steps.append(1) or step(*args))
-    for module in (replay_make, replay_run):
-        monkeypatch.setattr(module, "METHOD", 2)
+    monkeypatch.setattr(NetworkRun, "method", 2)
     make(plan, out, root)
     assert len(steps) > 20
 
@@ -223,7 +224,7 @@ def test_ranking_rows_rank_as_the_layer(layer: str) -> None:
 
 def test_test_samples_belong_to_tasks_where_classes_do(root: Path) -> None:
     stage = Stage(
-        read_replay_data("cifar10", root), ScenarioSpec("incremental", tasks=3), torch.device("cpu")
+        read_image_data("cifar10", root), ScenarioSpec("incremental", tasks=3), torch.device("cpu")
     )
     assert stage.apart
     stage.classes[1] = np.array([0, 1])
@@ -273,9 +274,9 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 4  # kills
+    assert int(done.stdout) == KILLS // 5
     expected = content(tmp_path / "undisturbed")
-    assert len(load(tmp_path / "undisturbed").replay.filter(state="done")) == 8
+    assert len(load_study(tmp_path / "undisturbed").replay.filter(state="done")) == 8
     for folder in sorted(tmp_path.glob("killed-*")):
         assert content(folder) == expected
         assert not (folder / "checkpoints").exists()

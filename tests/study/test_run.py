@@ -55,9 +55,9 @@ def test_the_default_rate_is_written_out() -> None:
         ({"lr": -1.0}, OptionError, "learning rate above 0"),
         ({"lr": float("nan")}, OptionError, "learning rate above 0"),
         ({"preset": "approximate"}, OptionError, "expected preset"),
-        ({"subset": 0}, OptionError, "at least 1 sample"),
+        ({"subset": 0}, OptionError, "expected subset from 1 to 10000000, got 0"),
         ({"scenario": ScenarioSpec("cifar10")}, OptionError, "of the scenario 'iid'"),
-        ({"order": -1}, OptionError, "order and seed from 0"),
+        ({"order": -1}, OptionError, "expected order from 0 to"),
     ],
 )
 def test_nonsense_is_refused_at_once(

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from lastlayer.cli.app import app
-from lastlayer.cli.images import image_bar
 from lastlayer.cli.out import make_room
+from lastlayer.progress import bar
 
 
 @app.command("import")
@@ -76,7 +76,7 @@ def extract(
 
     make_room(out, *([weights] if weights else []))
     start = monotonic()
-    with image_bar(f"{dataset} on {backbone}") as tell:
+    with bar(f"{dataset} on {backbone}", unit="images") as tell:
         data = extract_named(
             dataset,
             root,

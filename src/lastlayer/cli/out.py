@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from lastlayer.atomic import in_place_of
 from lastlayer.errors import OptionError, WriteError
+from lastlayer.reading import say
 
 if TYPE_CHECKING:
     import polars as pl
@@ -20,8 +21,13 @@ def make_room_for_table(file: Path) -> None:
 
 def write_table(table: "pl.DataFrame", file: Path) -> None:
     """Write a table as its file's name says."""
+    from polars.exceptions import PolarsError  # noqa: PLC0415  (keeps --help quick)
+
     with in_place_of(file) as part:
-        (table.write_csv if file.suffix == ".csv" else table.write_parquet)(part)
+        try:
+            (table.write_csv if file.suffix == ".csv" else table.write_parquet)(part)
+        except PolarsError as error:  # so a full disk is told, where Parquet is written
+            raise WriteError(f"cannot write {file}: {say(error)}") from error
 
 
 def make_room(out: Path, *read: Path) -> None:

@@ -17,12 +17,14 @@ from lastlayer.cli.app import app
 from lastlayer.cli.out import make_room_for_table, write_table
 from lastlayer.cli.study import Device
 from lastlayer.cli.text import columns, count, percent, spread
-from lastlayer.cli.view import View, duration
-from lastlayer.errors import PlanError
+from lastlayer.cli.view import View
+from lastlayer.errors import OptionError, PlanError
+from lastlayer.progress import duration
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from lastlayer.results import Study
     from lastlayer.study.prepare import Prepared
 
 
@@ -35,9 +37,10 @@ def run(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results; runs/PLAN if not given.")
     ] = None,
-    features: Annotated[
+    features_dir: Annotated[
         Path, typer.Option(help="Folder of features that are not bundled, by their full names.")
     ] = Path("features"),
+    features: Annotated[str | None, typer.Option(hidden=True)] = None,
     root: Annotated[
         Path | None,
         typer.Option(help="Folder of a data set's official files, for networks end to end."),
@@ -58,15 +61,20 @@ def run(
     # Networks that train at once on a GPU need it, before PyTorch first uses one (docs/replay.md).
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     from lastlayer.study.conduct import Watch, conduct  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.study.execute import choose_device  # noqa: PLC0415
+    from lastlayer.study.heads.execute import choose_device  # noqa: PLC0415
     from lastlayer.study.plan import read_plan  # noqa: PLC0415
     from lastlayer.study.prepare import prepare  # noqa: PLC0415
 
+    if features is not None:
+        raise OptionError(
+            f"expected the folder of features as --features-dir {features}, got --features: "
+            "elsewhere features are a file"
+        )
     folder = out or Path("runs") / Path(plan).stem
     choose_device(device)
     content, text = read_plan(plan)
     try:
-        ready = prepare(content, features, root)
+        ready = prepare(content, features_dir, root)
     except PlanError as error:
         raise PlanError(f"{plan}: {error}") from error
     if not as_json:
@@ -89,15 +97,25 @@ def export(
     """Write a table of all finished runs: what each is, its accuracy and its measures."""
     import polars as pl  # noqa: PLC0415  (keeps --help quick)
 
-    from lastlayer.results import load  # noqa: PLC0415
+    from lastlayer.results import load_study  # noqa: PLC0415
+    from lastlayer.results.columns import KINDS  # noqa: PLC0415
 
     make_room_for_table(file)
-    study = load(folder)
+    study = load_study(folder)
     tables = [study.done, study.replay.filter(state="done")]
-    done = pl.concat([table for table in tables if table.height] or tables[:1], how="diagonal")
+    kinds = [t.with_columns(kind=pl.lit(k)) for k, t in zip(KINDS, tables, strict=True)]
+    done = pl.concat([table for table in kinds if table.height] or kinds[:1], how="diagonal")
     done = done.drop("state", "message")
     write_table(done, file)
     print(f"{count(done.height, 'run')} in {file}")
+    _say_what_is_unverified(study)
+
+
+def _say_what_is_unverified(study: "Study") -> None:
+    from lastlayer.results.seal import UNVERIFIED  # noqa: PLC0415
+
+    if UNVERIFIED in study.about:
+        print(f"unverified: {study.about[UNVERIFIED]}")
 
 
 def _say_what_is_missing(ready: "Prepared") -> None:
@@ -110,14 +128,16 @@ def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> No
     from lastlayer.study.forecast import forecast  # noqa: PLC0415
 
     rows = forecast(ready, folder, device)
-    runs, left = sum(row[1] for row in rows), sum(row[2] for row in rows)
-    seconds = sum(row[3] for row in rows)
+    runs, left = sum(row.runs for row in rows), sum(row.left for row in rows)
+    seconds = sum(row.seconds for row in rows)
     if as_json:
         summary = {"folder": str(folder), "runs": runs, "to_make": left, "seconds": round(seconds)}
         print(json.dumps(summary | {"missing": ready.missing}, ensure_ascii=False, indent=2))
         return
     title = ("features", "scenario", "setting", "runs", "to make", "time")
-    table = ((*what, str(n), str(m), duration(time) if m else "") for what, n, m, time in rows)
+    table = (
+        (*r[:3], str(r.runs), str(r.left), duration(r.seconds) if r.left else "") for r in rows
+    )
     print(columns([title, *table]))
     time = f", in {duration(seconds)}" if left else ""
     print(f"{count(runs, 'run')}, {left} to make{time}; results in {folder}")
@@ -146,15 +166,17 @@ def _write_page(folder: Path, quiet: bool) -> Path:
 
 
 def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page: Path) -> None:
-    from lastlayer.results import load  # noqa: PLC0415
-    from lastlayer.results.replay_tables import replay_accuracy  # noqa: PLC0415
-    from lastlayer.results.tables import best_heads, head_name  # noqa: PLC0415
+    from lastlayer.results import load_study  # noqa: PLC0415
+    from lastlayer.results.tables import (  # noqa: PLC0415
+        best_heads,
+        head_name,
+        replay_accuracy,
+    )
 
-    study = load(folder)
+    study = load_study(folder)
     best = best_heads(study.done)
     networks = replay_accuracy(study.replay.filter(state="done")).with_columns(head_name())
-    planned = ready.runs.keys() | ready.replay.keys()
-    others = len({*study.runs["digest"], *study.replay["digest"]} - planned)
+    others = len({*study.runs["digest"], *study.replay["digest"]} - ready.runs.keys())
     if as_json:
         summary = {
             "folder": str(folder),
@@ -164,6 +186,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
             "others": others,
             "failed": view.failed,
             "missing": ready.missing,
+            "unverified": study.about.get("unverified"),
             "best": best.to_dicts(),
             "replay": networks.to_dicts(),
         }
@@ -180,6 +203,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
     if others:
         left = count(others, "run")
         print(f"also there, and on the page: {left} of other plans (--out keeps plans apart)")
+    _say_what_is_unverified(study)
 
 
 def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
@@ -191,7 +215,7 @@ def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
 
 
 def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
-    from lastlayer.study.replay_run import setting_of  # noqa: PLC0415
+    from lastlayer.study.networks.run import setting_of  # noqa: PLC0415
     from lastlayer.training.replay import ReplayRules  # noqa: PLC0415
 
     yield "features", "scenario", "setting", "layer", "images", "final accuracy in %"

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from lastlayer.cli.text import count
+from lastlayer.progress import Meter, drawn, duration
 
 if TYPE_CHECKING:
     from lastlayer.study import Outcome
@@ -27,13 +28,11 @@ class View:
         self.planned = self.kept = self.failed = 0
         self._finals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._console = Console(stderr=True, highlight=False, quiet=quiet)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-        self._progress = Progress(*columns, console=self._console)
+        self._progress = drawn(self._console)
         self._bar = self._progress.add_task("", total=None)
         self._live = Live(console=self._console, get_renderable=self._draw, transient=True)
         self._live_wanted = self._console.is_terminal and not quiet
-        self._last_line = self._began = time.monotonic()
-        self._total = 0
+        self._meter, self._last_line = Meter(), time.monotonic()
 
     def __enter__(self) -> Self:
         if self._live_wanted:
@@ -53,21 +52,19 @@ class View:
     def start(self, planned: int, kept: int) -> None:
         """Take note of how much there is, and how much of it is there."""
         self.planned, self.kept = planned, kept
-        self._began = time.monotonic()
         known = f", {kept} of them there already" if kept else ""
         self._console.print(f"{count(planned, 'run')}{known}")
 
     def progress(self, done: int, total: int) -> None:
         """Take note of the work done; called from any thread."""
         self._progress.update(self._bar, completed=done, total=total)
-        now = time.monotonic()
-        if total != self._total:  # networks come after heads, and take another time
-            self._total, self._began = total, now
-        if not self._live_wanted and now - self._last_line >= EVERY and 0 < done < total:
-            self._last_line = now
-            left = (now - self._began) * (total - done) / done
-            kept = f"{self.kept} of {count(self.planned, 'run')}"
-            self._console.print(f"{done / total:4.0%}  {kept}, {duration(left)} left")
+        self._meter.reach(done, total)
+        now, left = time.monotonic(), self._meter.left
+        if self._live_wanted or now - self._last_line < EVERY or left is None or done == total:
+            return
+        self._last_line = now
+        kept = f"{self.kept} of {count(self.planned, 'run')}"
+        self._console.print(f"{done / total:4.0%}  {kept}, {duration(left)} left")
 
     def take(self, outcomes: "list[Outcome]") -> None:
         """Take note of runs that are kept, and of those that failed."""
@@ -91,19 +88,5 @@ class View:
         best = Table("made now", "best head so far", "accuracy", box=None)
         for scenario, heads in list(self._finals.items())[-12:]:
             head, finals = max(list(heads.items()), key=lambda item: fmean(item[1]))
-            best.add_row(scenario, head, f"{100 * fmean(finals):.1f} %")
+            best.add_row(Text(scenario), Text(head), f"{100 * fmean(finals):.1f} %")
         return Group(self._progress, best)
-
-
-def duration(seconds: float) -> str:
-    """Write a time as one would say it.
-
-    >>> duration(7), duration(33), duration(200), duration(8000)
-    ('some seconds', 'about 30 s', 'about 3 min', 'about 2.2 h')
-    """
-    if seconds < 15:
-        return "some seconds"
-    if seconds < 90:
-        return f"about {10 * round(seconds / 10)} s"
-    time = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-    return f"about {time}"

@@ -17,7 +17,7 @@ from lastlayer.report.sections import make_sections
 from lastlayer.report.sections.runs import known, notices
 from lastlayer.report.shown import Table, latex, markdown
 from lastlayer.report.tables import NAMES, OF_REPLAY, make_tables
-from lastlayer.results import load
+from lastlayer.results import load_study
 from lastlayer.results.store import FILE
 
 PAGE = "report.html"
@@ -35,7 +35,7 @@ def write(folder: str | os.PathLike[str]) -> Path:
     """
     folder = Path(folder)
     alone = (folder / "tables" / "about.csv").is_file() and not (folder / FILE).is_file()
-    fresh = None if alone else make_tables(load(folder))
+    fresh = None if alone else make_tables(load_study(folder))
     try:
         if fresh:
             save_tables(fresh, folder / "tables")

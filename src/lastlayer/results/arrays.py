@@ -1,30 +1,74 @@
 """Arrays as they lie in the results file: compressed, little-endian, with type and shape."""
 
 import json
+import re
 import zlib
+from hashlib import sha256
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lastlayer.errors import DataError
+
 Packed = tuple[str, str, bytes]  # type, shape, content
+
+MOST = 512 << 20  # bytes of one array, in memory
+AT_ONCE = 1 << 30  # bytes of the arrays that are read in one call
+_TYPE = re.compile(r"<[fi][248]|[|][iu]1|[|]b1")
 
 
 def pack(array: NDArray[Any]) -> Packed:
-    """Give what is stored of an array; the same array gives the same bytes.
+    """Return what is stored of an array; the same array gives the same bytes.
 
     >>> kind, shape, content = pack(np.array([[1, 2]], dtype=np.int32))
     >>> kind, shape
     ('<i4', '[1, 2]')
     """
+    if array.nbytes > MOST:
+        raise DataError(
+            f"expected an array of at most {MOST >> 20} MiB, got {array.nbytes >> 20} MiB"
+        )
     plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
-    return plain.dtype.str, json.dumps(plain.shape), zlib.compress(plain.tobytes(), level=6)
+    return plain.dtype.str, json.dumps(array.shape), zlib.compress(plain.tobytes(), level=6)
 
 
 def unpack(kind: str, shape: str, content: bytes) -> NDArray[Any]:
-    """Give the array again.
+    """Return the array again; what was not packed by ``pack`` is refused, however it is made.
 
     >>> unpack(*pack(np.arange(3.0))).tolist()
     [0.0, 1.0, 2.0]
     """
-    return np.frombuffer(zlib.decompress(content), dtype=kind).reshape(json.loads(shape))
+    sides, size = _layout(kind, shape)
+    if not isinstance(content, bytes):
+        raise ValueError(f"expected bytes, got {type(content).__name__}")
+    unpacker = zlib.decompressobj()
+    raw = unpacker.decompress(content, size + 1)  # never more than was announced
+    if len(raw) != size or not unpacker.eof:
+        raise ValueError(f"expected {size} bytes for the shape {shape}, got others")
+    return np.frombuffer(raw, dtype=kind).reshape(sides)
+
+
+def unpacked_size(kind: str, shape: str) -> int:
+    """Return the bytes that an array takes in memory."""
+    return _layout(kind, shape)[1]
+
+
+def digest(packed: Packed) -> str:
+    """Return the checksum of an array as it lies in the file: 128 bits of a SHA-256."""
+    kind, shape, content = packed
+    return sha256(f"{kind} {shape} ".encode() + content).hexdigest()[:32]
+
+
+def _layout(kind: str, shape: str) -> tuple[list[int], int]:
+    """Return the sides and the size in bytes, both within bounds."""
+    if not isinstance(kind, str) or not _TYPE.fullmatch(kind):
+        raise ValueError(f"expected a type such as '<f4', got {str(kind)[:20]!r}")
+    sides = json.loads(shape) if isinstance(shape, str) and len(shape) < 200 else None
+    if not isinstance(sides, list) or not all(type(side) is int and side >= 0 for side in sides):
+        raise ValueError(f"expected a shape such as [5, 10], got {str(shape)[:20]!r}")
+    size = prod(sides) * np.dtype(kind).itemsize
+    if size > MOST or len(sides) > 8:
+        raise ValueError(f"expected an array of at most {MOST >> 20} MiB, got {size >> 20} MiB")
+    return sides, size

@@ -15,9 +15,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from lastlayer.errors import BusyError, FileFormatError, WriteError
+from lastlayer.errors import BusyError, FileFormatError, LastLayerError, WriteError
+from lastlayer.names import look_up
+from lastlayer.reading import check_ordinary, say
+from lastlayer.results.arrays import digest as array_digest
 from lastlayer.results.arrays import pack
+from lastlayer.results.columns import COLUMNS
 from lastlayer.results.schema import prepare
+from lastlayer.results.seal import seal_data, seal_old, seal_runs, verify
 
 FILE = "results.sqlite"
 LOCK = "results.lock"
@@ -47,9 +52,10 @@ class Store:
                 "INSERT OR REPLACE INTO study VALUES (?, ?)", [("plan", plan), *about.items()]
             )
             cursor.executemany(
-                "INSERT OR REPLACE INTO data VALUES (?, ?, ?)",
+                "INSERT OR REPLACE INTO data (name, fingerprint, about) VALUES (?, ?, ?)",
                 [(name, mark, json.dumps(known)) for name, (mark, known) in data.items()],
             )
+            seal_data(cursor)
 
     def plan(self, wanted: Mapping[str, Columns]) -> dict[str, tuple[int, str]]:
         """Plan runs by digest; what was planned before and is not any more is dropped.
@@ -62,8 +68,11 @@ class Store:
             state: "planned" or "done".
         """
         with self._transaction() as cursor:
+            rows = cursor.execute("SELECT * FROM run")
+            verify([column[0] for column in rows.description], rows, "run", self.path)
             cursor.execute(
-                "UPDATE run SET state = 'planned', message = NULL WHERE state = 'failed'"
+                "UPDATE run SET state = 'planned', message = NULL, checksum = NULL "
+                "WHERE state = 'failed'"
             )
             known = dict(cursor.execute("SELECT digest, state FROM run"))
             gone = [(d,) for d, state in known.items() if state == "planned" and d not in wanted]
@@ -73,7 +82,12 @@ class Store:
             for digest, columns in new.items():
                 _insert(cursor, {"digest": digest, "generation": last + 1, **columns})
             marks = ((columns.get("fingerprint"), digest) for digest, columns in wanted.items())
-            cursor.executemany("UPDATE run SET fingerprint = ? WHERE digest = ?", marks)
+            cursor.executemany(
+                "UPDATE run SET fingerprint = ?, checksum = NULL "
+                "WHERE digest = ? AND fingerprint IS NULL",
+                marks,
+            )
+            seal_runs(cursor)
             rows = cursor.execute("SELECT digest, generation, state FROM run")
             return {d: (generation, state) for d, generation, state in rows if d in wanted}
 
@@ -82,12 +96,13 @@ class Store:
         packed = [{name: pack(a) for name, a in record.arrays.items()} for record in records]
         with self._transaction() as cursor:
             for record, arrays in zip(records, packed, strict=True):
-                _update(cursor, record)
+                _update(cursor, record, {name: array_digest(a) for name, a in arrays.items()})
                 (run,) = cursor.execute(
                     "SELECT id FROM run WHERE digest = ?", (record.digest,)
                 ).fetchone()
                 rows = [(run, name, *content) for name, content in arrays.items()]
                 cursor.executemany("INSERT OR REPLACE INTO array VALUES (?, ?, ?, ?, ?)", rows)
+            seal_runs(cursor, [record.digest for record in records])
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
@@ -98,7 +113,7 @@ class Store:
             cursor.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self._give_up()
-            raise cannot_write(self.path, error) from error
+            raise _trouble(self.path, error) from error
         except sqlite3.IntegrityError:
             self._give_up()
             raise
@@ -131,7 +146,7 @@ def open_store(
         with _hold(lock, folder, wait, on_wait), _connect(folder / FILE) as connection:
             yield Store(connection, folder / FILE)
     except OSError as error:
-        if isinstance(error, WriteError | BusyError):
+        if isinstance(error, LastLayerError):
             raise
         raise cannot_write(folder, error) from error
 
@@ -156,12 +171,14 @@ def _hold(lock: FileLock, folder: Path, wait: bool, on_wait: Callable[[], None])
 
 @contextmanager
 def _connect(path: Path) -> Iterator[sqlite3.Connection]:
+    if path.exists():
+        check_ordinary(path, "a results file of lastlayer")
     try:
         connection = sqlite3.connect(path, isolation_level=None)
     except sqlite3.OperationalError as error:
         raise cannot_write(path, error) from error
     try:
-        prepare(connection, path)
+        prepare(connection, path, finish=seal_old)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA journal_mode = WAL")
         yield connection
@@ -170,36 +187,48 @@ def _connect(path: Path) -> Iterator[sqlite3.Connection]:
         with suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.OperationalError as error:
-        raise cannot_write(path, error) from error
+        raise _trouble(path, error) from error
     except sqlite3.DatabaseError as error:
         raise damaged(path, error) from error
     finally:
         connection.close()
 
 
+def _trouble(path: Path, error: sqlite3.OperationalError) -> FileFormatError | WriteError:
+    """Tell a file that holds nonsense from one that cannot be written."""
+    return damaged(path, error) if "decode" in str(error) else cannot_write(path, error)
+
+
 def cannot_write(path: Path, error: Exception) -> WriteError:
     """Say why results cannot be written, and what to do about it."""
     return WriteError(
-        f"cannot write {path}: {error}. What was saved before is kept; make room or choose another "
-        "folder with --out, and give the same command again: it goes on from there"
+        f"cannot write {path}: {say(error)}. What was saved before is kept; make room or choose "
+        "another folder with --out, and give the same command again: it goes on from there"
     )
 
 
-def damaged(path: Path, error: Exception) -> FileFormatError:
+def damaged(path: Path, error: Exception | str) -> FileFormatError:
     """Say that a results file cannot be read any more."""
+    why = error if isinstance(error, str) else say(error)
     return FileFormatError(
-        f"{path} is damaged: {error}. Move it away, or give another folder with --out: the same "
+        f"{path} is damaged: {why}. Move it away, or give another folder with --out: the same "
         "command then begins anew"
     )
 
 
 def _insert(cursor: sqlite3.Cursor, columns: Columns) -> None:
-    names = ", ".join(f'"{name}"' for name in columns)
+    names = ", ".join(f'"{_known(name)}"' for name in columns)
     marks = ", ".join("?" * len(columns))
     cursor.execute(f"INSERT INTO run ({names}) VALUES ({marks})", tuple(columns.values()))
 
 
-def _update(cursor: sqlite3.Cursor, record: Record) -> None:
-    names = ", ".join(f'"{name}" = ?' for name in record.columns)
-    values = (*record.columns.values(), record.digest)
+def _update(cursor: sqlite3.Cursor, record: Record, arrays: Mapping[str, str]) -> None:
+    columns = {**record.columns, "arrays": json.dumps(arrays, sort_keys=True)}
+    names = ", ".join(f'"{_known(name)}" = ?' for name in columns)
+    values = (*columns.values(), record.digest)
     cursor.execute(f"UPDATE run SET {names} WHERE digest = ?", values)
+
+
+def _known(name: str) -> str:
+    """Return the name of a column; SQLite would take a misspelt one in quotes for text."""
+    return look_up(name, {column.name: column for column in COLUMNS}, "column").name

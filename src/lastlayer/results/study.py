@@ -3,8 +3,7 @@
 import json
 import os
 import sqlite3
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,32 +12,20 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
+from lastlayer.arguments import a_path, expect
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.names import look_up
-from lastlayer.results.arrays import unpack
-from lastlayer.results.schema import check
+from lastlayer.reading import say
+from lastlayer.results.arrays import AT_ONCE, digest, unpack, unpacked_size
+from lastlayer.results.columns import COLUMNS, KINDS, POLARS, PYTHON, shown
+from lastlayer.results.opening import copy_to_memory, opened
+from lastlayer.results.schema import CHECKED, MIGRATIONS, prepare
+from lastlayer.results.seal import UNVERIFIED, altered, unverified, verify
 from lastlayer.results.store import FILE, damaged
 
-TEXT = ("digest", "state", "features", "scenario", "label", "head", "mask", "preset",
-        "message", "fingerprint")  # fmt: skip
-REAL = ("lr", "final", "average", "forgetting", "backward_transfer", "forward_transfer")
-ARRAYS = ("right_by_class", "right_by_task", "n_per_class", "n_per_task", "task_order", "norm",
-          "bias", "causes", "weight", "data_angles", "images", "lost_parts", "drift_norm",
+ARRAYS = ("right_by_class", "right_by_task", "n_per_class", "n_per_task", "task_order", "arrived",
+          "norm", "bias", "causes", "weight", "data_angles", "images", "lost_parts", "drift_norm",
           "drift_angle", "drift_along")  # fmt: skip
-HIDDEN = ("id", "generation", "fingerprint")
-# What only networks trained end to end have, and what they never have.
-OF_REPLAY: dict[str, type[pl.DataType]] = {
-    "balance": pl.Float64,
-    "per_class": pl.Int64,
-    "batch_size": pl.Int64,
-    "optimizer": pl.String,
-    "images": pl.Int64,
-    "lost_share_weights": pl.Float64,
-    "lost_share_interference": pl.Float64,
-    "lost_share_drift": pl.Float64,
-}
-NOT_OF_REPLAY = ("preset", "subset", "forward_transfer", "lost_to_weights", "lost_to_interference",
-                 "lost_to_either", "lost_together")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,15 +42,18 @@ class Data:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Study:
-    """The results of a folder; made by ``load``.
+    """The results of a folder; made by ``load_study``.
 
-    ``runs`` has a row for each run: what it is (features, scenario, label, head, mask,
+    ``runs`` has a row for each run of a head: what it is (features, scenario, label, head, mask,
     preset, lr, order, seed, subset), its state ("planned", "done", "failed"), and what came of it:
     accuracies from 0 to 1, and counts of lost test samples by cause.
 
     ``replay`` has a row for each network trained end to end with replay: what it is, ``balance``
     among it, and what came of it: ``images``, those it was trained on in all epochs, and the parts
     of weights, interference and drift in what was lost, which sum to 1.
+
+    Every row is checked against its checksum when it is read, and every array. ``about`` has the
+    key "unverified" where a version that kept none wrote some of them.
     """
 
     path: Path
@@ -82,104 +72,138 @@ class Study:
         return f"Study({self.path.parent}: {self.done.height} of {self.runs.height} runs{networks})"
 
     def arrays(self, name: str, runs: pl.DataFrame | None = None) -> dict[str, NDArray[Any]]:
-        """Give an array of each run by the run's digest; runs that have none are left out.
+        """Return an array of each run by the run's digest; runs that have none are left out.
 
         Args:
             name: one of ``ARRAYS``, or of ``array_names()``.
             runs: rows of ``runs`` or ``replay``; None: all.
         """
+        expect(name, str, "name", "the name of an array")
+        expect(runs, (pl.DataFrame, type(None)), "runs", "rows of Study.runs or Study.replay")
         look_up(name, dict.fromkeys((*ARRAYS, *self.array_names())), "array")
         known = (*self.runs["digest"], *self.replay["digest"])
         wanted = set(known if runs is None else runs["digest"])
-        if len(wanted) <= 500:
-            marks = ", ".join("?" * len(wanted))
-            query, values = f"{_ARRAYS} AND digest IN ({marks})", (name, *wanted)
-        else:
-            query, values = _ARRAYS, (name,)
-        with closing(_connect(self.path)) as connection:
-            try:
-                return {
-                    digest: unpack(*packed)
-                    for digest, *packed in connection.execute(query, values)
-                    if digest in wanted
-                }
-            except (sqlite3.DatabaseError, zlib.error, ValueError) as error:
-                raise damaged(self.path, error) from error
+        with opened(self.path) as (connection, version):
+            rows = _packed(connection, version, name, wanted)
+            return dict(_unpacked(rows, name, self.path))
 
     def array_names(self) -> list[str]:
         """Name the arrays that there are."""
-        with closing(_connect(self.path)) as connection:
+        with opened(self.path) as (connection, _):
             rows = connection.execute("SELECT DISTINCT name FROM array ORDER BY name")
-            return [name for (name,) in rows]
+            return [str(name) for (name,) in rows]
 
 
-_ARRAYS = (
-    "SELECT digest, type, shape, content FROM array JOIN run ON run.id = array.run WHERE name = ?"
-)
-
-
-def load(folder: str | os.PathLike[str]) -> Study:
+def load_study(folder: str | os.PathLike[str]) -> Study:
     """Read the results in a folder that ``lastlayer run`` made.
 
-    >>> load("nowhere")
+    >>> load_study("nowhere")
     Traceback (most recent call last):
     ...
     lastlayer.errors.MissingFileError: no results in nowhere: expected a folder with \
 results.sqlite, made by: lastlayer run PLAN --out nowhere
     """
-    path = Path(folder) / FILE
-    if not path.is_file():
+    path = a_path(folder, "folder") / FILE
+    if not path.exists():
         raise MissingFileError(
             f"no results in {folder}: expected a folder with {FILE}, made by: lastlayer run PLAN "
             f"--out {folder}"
         )
-    with closing(_connect(path)) as connection:
-        if not check(connection, path):
-            raise FileFormatError(f"expected a results file of lastlayer, got an empty one: {path}")
+    with opened(path) as (connection, version):
+        if version == len(MIGRATIONS):
+            return _read(connection, version, path)
+        with closing(copy_to_memory(connection)) as newest:  # the file stays as it is
+            prepare(newest, path)
+            return _read(newest, version, path)
+
+
+def _read(connection: sqlite3.Connection, version: int, path: Path) -> Study:
+    """Read all but the arrays from a file of the newest version; ``version`` is what it was."""
+    about = {str(name): str(value) for name, value in connection.execute("SELECT * FROM study")}
+    data = dict(_data(connection, version, path))
+    runs = _runs(connection, version, path)
+    if version < CHECKED:
+        about[UNVERIFIED] = unverified(runs.filter(pl.col("state") != "planned").height)
+    runs = _of_now(runs, data)
+    heads, networks = (runs.filter(kind=kind).select(shown(kind)) for kind in KINDS)
+    return Study(path, about, data, heads, networks)
+
+
+def _data(connection: sqlite3.Connection, version: int, path: Path) -> Iterator[tuple[str, Data]]:
+    names, rows = _all_of(connection, "data")
+    if version >= CHECKED:
+        verify(names, rows, "data", path)
+    for row in rows:
+        name, fingerprint, about, *_ = row
         try:
-            about = dict(connection.execute("SELECT name, value FROM study"))
-            data = dict(_data(connection))
-            runs = _runs(connection, data)
-        except sqlite3.DatabaseError as error:
-            raise damaged(path, error) from error
-    frozen, replay = pl.col("balance").is_null(), pl.col("balance").is_not_null()
-    return Study(
-        path,
-        about,
-        data,
-        runs.filter(frozen).drop(*OF_REPLAY),
-        runs.filter(replay).drop(*NOT_OF_REPLAY),
+            yield name, Data(fingerprint, **json.loads(about))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise damaged(path, f"what is known of the data {name!r}: {say(error)}") from error
+
+
+def _runs(connection: sqlite3.Connection, version: int, path: Path) -> pl.DataFrame:
+    """Read the table of runs, each row and each type in it checked."""
+    names, rows = _all_of(connection, "run")
+    if version >= CHECKED:
+        verify(names, rows, "run", path)
+    types = {column.name: column.type for column in COLUMNS}
+    for name, values in zip(names, zip(*rows, strict=True), strict=False):
+        odd = set(map(type, values)) - {*PYTHON[types[name]], type(None)}
+        if odd:
+            raise damaged(path, f"column {name!r} holds {', '.join(t.__name__ for t in odd)}")
+    schema = {name: POLARS[types[name]] for name in names}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _all_of(connection: sqlite3.Connection, table: str) -> tuple[list[str], list[Sequence[Any]]]:
+    cursor = connection.execute(f"SELECT * FROM {table} ORDER BY rowid")
+    return [column[0] for column in cursor.description], cursor.fetchall()
+
+
+def _of_now(runs: pl.DataFrame, data: Mapping[str, Data]) -> pl.DataFrame:
+    """Leave out the runs of data, or of a method, that have changed since."""
+    marks = {name: known.fingerprint for name, known in data.items()}
+    now = pl.col("features").replace_strict(marks, default=None, return_dtype=pl.String)
+    return runs.filter((pl.col("fingerprint") == now).fill_null(True))
+
+
+def _packed(
+    connection: sqlite3.Connection, version: int, name: str, wanted: set[str]
+) -> Iterator[tuple[str, str | None, str, str, bytes]]:
+    """Give digest, the digests of all arrays, and one array as it lies, of each run that has it."""
+    listed = "run.arrays" if version >= CHECKED else "NULL"
+    query = (
+        f"SELECT digest, {listed}, type, shape, content FROM run LEFT JOIN array "
+        "ON array.run = run.id AND array.name = ?"
     )
+    values: tuple[str, ...] = (name,)
+    if len(wanted) <= 500:
+        query += f" WHERE digest IN ({', '.join('?' * len(wanted))})"
+        values = (name, *wanted)
+    yield from (row for row in connection.execute(query, values) if row[0] in wanted)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open the file for reading; where nobody may write, it is taken as it lies."""
-    writable = os.access(path.parent, os.W_OK)
-    uri = f"{path.resolve().as_uri()}?mode=ro{'' if writable else '&immutable=1'}"
-    return sqlite3.connect(uri, uri=True)
-
-
-def _data(connection: sqlite3.Connection) -> Iterator[tuple[str, Data]]:
-    for name, fingerprint, about in connection.execute("SELECT name, fingerprint, about FROM data"):
-        yield name, Data(fingerprint, **json.loads(about))
-
-
-def _runs(connection: sqlite3.Connection, data: Mapping[str, Data]) -> pl.DataFrame:
-    """Read all runs but those of data, or of a method, that have changed since."""
-    cursor = connection.execute("SELECT * FROM run ORDER BY id")
-    names = [column[0] for column in cursor.description]
-    types: dict[str, type[pl.DataType]]
-    types = {n: pl.String if n in TEXT else pl.Float64 if n in REAL else pl.Int64 for n in names}
-    types |= {name: OF_REPLAY[name] for name in names if name in OF_REPLAY}
-    runs = pl.DataFrame(cursor.fetchall(), schema=types, orient="row")
-    if "fingerprint" in names:
-        now = pl.col("features").replace_strict(
-            {name: known.fingerprint for name, known in data.items()},
-            default=None,
-            return_dtype=pl.String,
-        )
-        runs = runs.filter((pl.col("fingerprint") == now).fill_null(True))
-    runs = runs.drop(HIDDEN, strict=False)
-    # A file that was written before replay came lacks its columns; it is read as it lies.
-    absent = {name: kind for name, kind in OF_REPLAY.items() if name not in names}
-    return runs.with_columns(pl.lit(None, dtype=kind).alias(n) for n, kind in absent.items())
+def _unpacked(
+    rows: Iterator[tuple[str, str | None, str, str, bytes]], name: str, path: Path
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    size = 0
+    for run, listed, kind, shape, content in rows:
+        there = content is not None
+        known = json.loads(listed).get(name) if listed else None
+        if listed and known != (digest((kind, shape, content)) if there else None):
+            raise altered(path, f"the array '{name}' of run {run[:16]}")
+        if not there:
+            continue
+        try:
+            size += unpacked_size(kind, shape)
+            if size > AT_ONCE:
+                raise FileFormatError(
+                    f"the arrays '{name}' of {path} take more than {AT_ONCE >> 30} GiB: ask for "
+                    "fewer runs at a time"
+                )
+            array = unpack(kind, shape, content)
+        except FileFormatError:
+            raise
+        except Exception as error:  # zlib, JSON and NumPy have many
+            raise damaged(path, f"the array '{name}' of run {run[:16]}: {say(error)}") from error
+        yield run, array

@@ -7,6 +7,9 @@ import polars as pl
 _THRIFT = ("mean", "slda", "linear", "linear_no_bias", "weight_norm", "original_weight_norm",
            "cosine", "median", "knn")  # fmt: skip
 CELL = ("features", "scenario", "label", "preset", "subset", "head", "mask", "lr")
+NETWORK_CELL = ("features", "scenario", "label", "balance", "head", "mask", "lr",
+        "epochs", "per_class", "batch_size", "optimizer")  # fmt: skip
+SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
 
 
 def head_name(head: str = "head", mask: str = "mask") -> pl.Expr:
@@ -71,4 +74,31 @@ def best_heads(runs: pl.DataFrame) -> pl.DataFrame:
         .with_columns(head_name())
         .drop("mask")
         .sort(whole)
+    )
+
+
+def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
+    """Give the final accuracy against replay balance, and what it cost (Fig. 7).
+
+    Args:
+        networks: finished ones, rows of ``Study.replay``.
+
+    Returns:
+        For each features, scenario, setting, balance, head and mask: mean and deviation of
+        the final accuracy (0 to 1; of the population, as in the paper, null for one), the mean
+        number of images that a network was trained on, of test samples lost at the end and their
+        shares by cause, and how many networks there are and diverged; by balance, then in the order
+        of the networks.
+    """
+    final = pl.col("final")
+    return (
+        networks.group_by(NETWORK_CELL, maintain_order=True)
+        .agg(
+            final.mean().alias("mean"),
+            deviation(final).alias("deviation"),
+            pl.col("images", "lost", *SHARES).mean(),
+            pl.len().alias("runs"),
+            pl.col("diverged").count().alias("diverged"),
+        )
+        .sort("features", "scenario", "balance", maintain_order=True)
     )

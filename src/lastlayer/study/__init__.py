@@ -1,10 +1,10 @@
 """The study: runs, what comes of them, and the comparison of heads."""
 
 from lastlayer.study.comparison import compare, upper_bound
-from lastlayer.study.execute import execute
+from lastlayer.study.heads.execute import execute
+from lastlayer.study.heads.run import Run
 from lastlayer.study.ranking import Bound, advise, rank
 from lastlayer.study.result import Failure, Outcome, Result
-from lastlayer.study.run import Run
 from lastlayer.study.scenario_spec import ScenarioSpec
 
 __all__ = [

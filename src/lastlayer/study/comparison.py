@@ -6,23 +6,27 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
+from lastlayer.arguments import expect, kind_of, whole
 from lastlayer.catalogue import HEADS, all_heads, split_name
-from lastlayer.errors import DataError, OptionError
+from lastlayer.errors import ArgumentError, DataError, OptionError
 from lastlayer.features import Features
 from lastlayer.heads.head import Preset
-from lastlayer.study.execute import execute
-from lastlayer.study.progress import bar
+from lastlayer.progress import bar
+from lastlayer.scenarios import Scenario
+from lastlayer.study.heads.execute import execute
+from lastlayer.study.heads.run import MOST_SEED, Run
 from lastlayer.study.ranking import Bound, rank
 from lastlayer.study.result import Failure, Result
-from lastlayer.study.run import Run
-from lastlayer.study.scenario_spec import ScenarioSpec
+from lastlayer.study.scenario_spec import AnyScenario, GivenScenario, ScenarioSpec
+
+MOST_ORDERS = 10_000
 
 
 def compare(
     data: Features,
-    scenario: str | ScenarioSpec,
+    scenario: str | ScenarioSpec | Scenario,
     heads: Sequence[str] | None = None,
-    orders: Iterable[int] = range(8),
+    orders: int | Iterable[int] = 8,
     *,
     preset: Preset = "exact",
     lr: float | None = None,
@@ -33,9 +37,11 @@ def compare(
 
     Args:
         data: training and test features.
-        scenario: a name ("cifar10"), or "incremental:5", "lifelong:session", "mixed:fine/coarse".
+        scenario: a name ("cifar10"), or "incremental:5", "lifelong:session", "mixed:fine/coarse";
+            or a ``Scenario`` that you have made, whose tasks each order permutes.
         heads: their names, with the mask ("cosine+single"); None: all that there are.
-        orders: seeds of the order of tasks; each is the seed of the training too, as in the paper.
+        orders: how many orders of the tasks, or the seeds of them: 3 is short for ``[0, 1, 2]``.
+            Each is the seed of the training too, as in the paper; 0 leaves the tasks as they are.
         preset: "exact" or "paper".
         lr: the learning rate of all heads trained by gradient; None: each head's own.
         device: "auto", "cpu" or "cuda".
@@ -50,10 +56,11 @@ def compare(
     >>> table.tail(1).select("head", "task", "epoch", pl.col("accuracy").round(3)).rows()
     [('slda', 4, 5, 0.669)]
     """
-    seeds = list(orders)
+    expect(data, Features, "data", "Features")
+    spec, seeds = _spec(scenario), seeds_of(orders)
     runs = [
-        _run(_spec(scenario), head, preset, lr, order)
-        for head in dict.fromkeys(all_heads() if heads is None else heads)
+        _run(spec, head, preset, lr, order)
+        for head in dict.fromkeys(all_heads() if heads is None else _names(heads))
         for order in seeds
     ]
     if not runs:
@@ -63,7 +70,7 @@ def compare(
 
 def upper_bound(
     data: Features,
-    scenario: str | ScenarioSpec,
+    scenario: str | ScenarioSpec | Scenario,
     *,
     preset: Preset = "exact",
     lr: float | None = None,
@@ -74,20 +81,55 @@ def upper_bound(
 
     No stream can be expected to teach more. The arguments are those of ``compare``.
     """
+    expect(data, Features, "data", "Features")
     label = _spec(scenario).build(data, order=0).label
     spec = ScenarioSpec("iid", label=label)
     runs = [_run(spec, head, preset, lr, order=0) for head in HEADS]
     results = _results(runs, data, device, progress)
     best = rank(pl.concat(map(_rows, results))).row(0, named=True)
+    if best["accuracy"] is None:
+        raise DataError("no head could learn from everything at once: use a smaller learning rate")
     return Bound(best["head"], best["accuracy"])
 
 
-def _spec(scenario: str | ScenarioSpec) -> ScenarioSpec:
-    return ScenarioSpec.parse(scenario) if isinstance(scenario, str) else scenario
+def seeds_of(orders: int | Iterable[int]) -> list[int]:
+    """Return the seeds of some orders of tasks: a number stands for the first so many.
+
+    >>> seeds_of(3), seeds_of([0, 5])
+    ([0, 1, 2], [0, 5])
+    """
+    if isinstance(orders, Iterable) and not isinstance(orders, str | bytes):
+        return [whole(seed, "an order", 0, MOST_SEED) for seed in orders]
+    return list(range(whole(orders, "orders", 1, MOST_ORDERS)))
 
 
-def _run(spec: ScenarioSpec, name: str, preset: Preset, lr: float | None, order: int) -> Run:
+def _spec(scenario: object) -> AnyScenario:
+    """Take a scenario however it is given."""
+    if isinstance(scenario, str):
+        return ScenarioSpec.parse(scenario)
+    if isinstance(scenario, Scenario):
+        return GivenScenario(scenario)
+    if isinstance(scenario, ScenarioSpec):
+        return scenario
+    raise ArgumentError(
+        "expected a scenario as text such as 'incremental:5', a ScenarioSpec or a Scenario, got "
+        f"{kind_of(scenario)}"
+    )
+
+
+def _names(heads: object) -> list[str]:
+    """Take the names of heads; a single one in the place of a list is a slip."""
+    if isinstance(heads, str) or not isinstance(heads, Iterable):
+        raise ArgumentError(f"expected a list of heads, such as ['slda'], got {kind_of(heads)}")
+    names = list(heads)
+    for name in names:
+        expect(name, str, "heads", "names of heads")
+    return names
+
+
+def _run(spec: AnyScenario, name: str, preset: Preset, lr: float | None, order: int) -> Run:
     head, mask = split_name(name)
+    expect(preset, str, "preset", "'exact' or 'paper'")
     rate = lr if HEADS[head].by_gradient else None
     return Run("data", spec, head, mask, preset, rate, order, seed=order)
 

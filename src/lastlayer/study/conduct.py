@@ -1,22 +1,18 @@
 """Conducting a study: what its store does not hold yet is made, and kept as soon as it is there."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lastlayer.features import Features
-from lastlayer.results.store import Store, open_store
-from lastlayer.study.execute import choose_device, in_units
-from lastlayer.study.meter import Tell
+from lastlayer.progress import Tell
+from lastlayer.results.store import open_store
+from lastlayer.study.kinds import WORKSHOPS
 from lastlayer.study.prepare import Prepared
 from lastlayer.study.record import columns_of, record
-from lastlayer.study.replay_data import ReplayData
-from lastlayer.study.replay_make import discard, make_replay
-from lastlayer.study.replay_run import METHOD as REPLAY_METHOD
-from lastlayer.study.result import AnyRun, Outcome
-from lastlayer.study.run import METHOD, Run
+from lastlayer.study.result import Outcome
+from lastlayer.study.run import AnyRun, Maker, RunData, Work
 
 
 @dataclass(frozen=True)
@@ -31,7 +27,7 @@ class Watch:
 
 def conduct(
     ready: Prepared,
-    plan: str,
+    text: str,
     out: Path,
     *,
     version: str,
@@ -43,7 +39,7 @@ def conduct(
 
     Args:
         ready: the plan's runs and data.
-        plan: its text, kept with the results.
+        text: the plan as it is written, kept with the results.
         out: the folder of the results.
         version: of the program, kept too.
         device: "auto", "cpu" or "cuda".
@@ -52,58 +48,51 @@ def conduct(
     """
     watch = watch or Watch()
     with open_store(out, wait, watch.on_wait) as store:
-        data = {name: (_mark(known, METHOD), _about(known)) for name, known in ready.data.items()}
-        data |= {
-            name: (_mark(known, REPLAY_METHOD), known.about) for name, known in ready.images.items()
-        }
-        all_runs: dict[str, AnyRun] = {**ready.runs, **ready.replay}
-        store.describe(plan, data, version=version)
-        wanted = {
-            digest: {**columns_of(run, ready.labels[digest]), "fingerprint": data[run.features][0]}
-            for digest, run in all_runs.items()
-        }
-        states = store.plan(wanted)
-        digests = {run: digest for digest, run in all_runs.items()}
-        kept = {all_runs[digest] for digest, (_, state) in states.items() if state == "done"}
+        marks = {run.features: _mark(run, ready.data[run.features]) for run in ready.runs.values()}
+        about = {name: (mark, _about(ready.data[name])) for name, mark in marks.items()}
+        store.describe(text, about, version=version)
+        states = store.plan(
+            {
+                digest: {
+                    **columns_of(run, ready.labels[digest]),
+                    "fingerprint": marks[run.features],
+                }
+                for digest, run in ready.runs.items()
+            }
+        )
+        digests = {run: digest for digest, run in ready.runs.items()}
+        kept = {ready.runs[digest] for digest, (_, state) in states.items() if state == "done"}
         watch.on_start(len(digests), len(kept))
-        for runs in _generations(ready, states):
-            for outcomes in in_units(
-                runs,
-                ready.data,
-                done=kept.__contains__,
-                analyse=True,
-                device=device,
-                progress=watch.on_progress,
-            ):
+        folder, done = out / "checkpoints", kept.__contains__
+        for make, runs in _together(ready, states):
+            work = Work(runs, ready.data, done, device, folder, watch.on_progress)
+            for outcomes in make(work):
                 new = [outcome for outcome in outcomes if outcome.run not in kept]
-                _keep(store, digests, new)
+                store.save([record(digests[outcome.run], outcome) for outcome in new])
                 watch.on_kept(new)
-        left = [run for run in ready.replay.values() if run not in kept]
-        checkpoints, where = out / "checkpoints", choose_device(device)
-        for result in make_replay(left, ready.images, checkpoints, where, watch.on_progress):
-            _keep(store, digests, [result])
-            watch.on_kept([result])
-        discard(ready.replay.values(), ready.images, checkpoints)  # killed after they were kept
 
 
-def _generations(ready: Prepared, states: dict[str, tuple[int, str]]) -> list[list[Run]]:
-    """Part the runs by the plan that they first appeared in: what is trained together stays so."""
-    parts: dict[int, list[Run]] = defaultdict(list)
-    for digest, run in ready.runs.items():
-        parts[states[digest][0]].append(run)
-    return [parts[generation] for generation in sorted(parts)]
+def _together(
+    ready: Prepared, states: Mapping[str, tuple[int, str]]
+) -> Iterator[tuple[Maker, list[AnyRun]]]:
+    """Part the runs by kind and by the plan that they first appeared in.
+
+    Numbers can differ in their last bits with what is trained beside them: what was planned
+    together stays together, however the plan grows.
+    """
+    for kind, workshop in WORKSHOPS.items():
+        parts: dict[int, list[AnyRun]] = defaultdict(list)
+        for digest, run in ready.of(kind).items():
+            parts[states[digest][0]].append(run)
+        yield from ((workshop.make, parts[generation]) for generation in sorted(parts))
 
 
-def _keep(store: Store, digests: dict[AnyRun, str], outcomes: list[Outcome]) -> None:
-    store.save([record(digests[outcome.run], outcome) for outcome in outcomes])
-
-
-def _mark(data: Features | ReplayData, method: int) -> str:
+def _mark(run: AnyRun, data: RunData) -> str:
     """Name data and method: when either changes, what was made before is of another study."""
-    return f"{data.fingerprint}/{method}"
+    return f"{data.fingerprint}/{run.method}"
 
 
-def _about(data: Features) -> dict[str, Any]:
+def _about(data: RunData) -> dict[str, Any]:
     return {
         "names": {column: list(names) for column, names in data.names.items()},
         "origin": asdict(data.origin),

@@ -2,22 +2,28 @@
 
 import tomllib
 from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
+from lastlayer.arguments import expect, short
 from lastlayer.catalogue import PAPER_HEADS, card_of, split_name
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
 from lastlayer.features.catalogue import SHORT
 from lastlayer.heads.head import Preset
 from lastlayer.names import look_up
+from lastlayer.reading import reading
+from lastlayer.study.heads.run import Run
+from lastlayer.study.networks.plan import Replay
 from lastlayer.study.plan_fields import Heads, Many, Rate, Scenarios, Seeds, Size, Strict
-from lastlayer.study.replay_plan import Replay
-from lastlayer.study.run import Run
 from lastlayer.study.scenario_spec import ScenarioSpec
 
 SHIPPED = {path.stem: path for path in sorted((Path(__file__).parent / "plans").glob("*.toml"))}
+MOST_BYTES = 1_000_000  # of a plan's file
+MOST_SLIPS = 20  # named in a message
+MOST_RUNS = 1_000_000  # of a plan
 T = TypeVar("T")
 
 
@@ -46,6 +52,11 @@ class Experiment(Strict):
                                 data, scenario, head, self.preset or plan.preset, lr, subset, seed
                             )
 
+    def count(self, plan: "Plan") -> int:
+        """Return how many runs it makes."""
+        kinds = self.features, self.scenario, self.subset, self.seeds or plan.seeds
+        return prod(map(len, kinds)) * sum(1 for _ in self._heads())
+
     def _heads(self) -> Iterator[tuple[str, float | None]]:
         """Give each head with each learning rate; one without gradient has none."""
         for head in self.heads:
@@ -62,9 +73,13 @@ class Plan(Strict):
     seeds: Seeds = tuple(range(8))
 
     @model_validator(mode="after")
-    def _not_empty(self) -> Self:
+    def _check_runs(self) -> Self:
         if not self.experiment and not self.replay:
             raise ValueError("expected at least one [[experiment]] or [[replay]]")
+        runs = sum(experiment.count(self) for experiment in self.experiment)
+        runs += sum(replay.count(self.seeds) for replay in self.replay)
+        if runs > MOST_RUNS:
+            raise ValueError(f"expected at most {MOST_RUNS:,} runs in a plan, got {runs:,}")
         return self
 
 
@@ -75,20 +90,41 @@ def read_plan(name: str) -> tuple[Plan, str]:
     >>> plan.preset, len(plan.experiment)
     ('paper', 2)
     """
+    expect(name, str, "name", "the name of a plan, or of a .toml file")
     path = SHIPPED.get(name, Path(name))
     if name not in SHIPPED and path.suffix != ".toml":
         look_up(name, SHIPPED, "plan (or give a .toml file)")
+    if not path.exists():
+        raise MissingFileError(f"no plan at {path}; shipped are: {', '.join(SHIPPED)}")
+    with reading(path, "a plan") as file:
+        text = _read_text(file)
+        try:
+            return Plan.model_validate(tomllib.loads(text)), text
+        except ValidationError as error:
+            slips = [_slip(slip) for slip in error.errors()[:MOST_SLIPS]]
+            more = [f"and {error.error_count() - MOST_SLIPS} more"][
+                : error.error_count() > MOST_SLIPS
+            ]
+            raise PlanError(f"{path}: {'; '.join(slips + more)}") from None
+        except RecursionError:
+            raise PlanError(f"{path} is no plan: its lists or tables are nested too deep") from None
+        except ValueError as error:
+            raise PlanError(f"{path} is no TOML: {error}") from None
+
+
+def _read_text(file: Path) -> str:
+    """Read a plan as text, if it can be one."""
+    if file.stat().st_size > MOST_BYTES:
+        raise PlanError(f"expected a plan of at most {MOST_BYTES:,} bytes, but {file} is larger")
+    content = file.read_bytes()
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise MissingFileError(f"no plan at {path}; shipped are: {', '.join(SHIPPED)}") from None
-    try:
-        return Plan.model_validate(tomllib.loads(text)), text
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path} is no TOML: {error}") from None
-    except ValidationError as error:
-        slips = "; ".join(_slip(slip) for slip in error.errors())
-        raise PlanError(f"{path}: {slips}") from None
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise PlanError(
+            f"{file} is no TOML: expected UTF-8 text, got the byte {content[error.start]:#04x} in "
+            f"line {line}"
+        ) from None
 
 
 def held_out_name(features: str, share: float | None) -> str:
@@ -129,7 +165,7 @@ def _slip(slip: Any) -> str:
     if slip["loc"] in (("experiment",), ("replay",)) and isinstance(slip["input"], dict):
         return f"{place}write [[{slip['loc'][0]}]], in double brackets"
     message = WORDS.get(kind, slip["msg"].removeprefix("Value error, "))
-    got = "" if kind == "value_error" else f", got {slip['input']!r}"
+    got = "" if kind == "value_error" else f", got {short(repr(slip['input']))}"
     return f"{place}{message}{got}"
 
 

@@ -5,11 +5,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from lastlayer.catalogue import split_name
+from lastlayer.arguments import short
+from lastlayer.catalogue import PAPER_HEADS, all_heads, split_name
 from lastlayer.names import look_up
+from lastlayer.study.heads.run import MOST_DRAWN, MOST_SEED
 from lastlayer.study.scenario_spec import ScenarioSpec
 
-MOST_SEEDS = 10_000
+MOST_SEEDS = 10_000  # of a plan or a block
+MOST_TASKS = 1_000_000
+GROUPS = {"paper": lambda: PAPER_HEADS, "all": all_heads}  # names that stand for several heads
 
 
 def _many(value: Any) -> Any:
@@ -17,20 +21,22 @@ def _many(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-def _seeds(value: Any) -> tuple[int, ...]:
+def read_seeds(value: Any) -> tuple[int, ...]:
     """Read "0-7", "0-3,6", a number, or a list of numbers."""
     if isinstance(value, list) and all(type(seed) is int for seed in value):
         seeds = value
     else:
         ranges = [re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part) for part in _parts(value)]
         if not all(ranges):
-            raise ValueError(f'expected seeds as "0-7", 3 or [0, 1], got {value!r}')
+            raise ValueError(f'expected seeds as "0-7", 3 or [0, 1], got {short(value)!r}')
         ends = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
-        if max(last - first for first, last in ends) >= MOST_SEEDS:
-            raise ValueError(f"expected at most {MOST_SEEDS} seeds, got {value!r}")
+        if sum(max(last - first, 0) + 1 for first, last in ends) > MOST_SEEDS:
+            raise ValueError(f"expected at most {MOST_SEEDS} seeds, got {short(value)}")
         seeds = [seed for first, last in ends for seed in range(first, last + 1)]
-    if not seeds or not 0 <= min(seeds) <= max(seeds) < 2**32:
-        raise ValueError(f"expected at least one seed, from 0 to 2³²−1, got {value!r}")
+    if not seeds or not 0 <= min(seeds) <= max(seeds) <= MOST_SEED:
+        raise ValueError(f"expected at least one seed, from 0 to 2³²−1, got {short(value)}")
+    if len(seeds) > MOST_SEEDS:
+        raise ValueError(f"expected at most {MOST_SEEDS} seeds, got {len(seeds)}")
     return tuple(dict.fromkeys(seeds))
 
 
@@ -53,8 +59,10 @@ def _scenario(value: Any) -> ScenarioSpec:
             raise ValueError(f"expected text as '{key}', got {value[key]!r}")
     tasks = value.get("tasks", 1)
     counts = tasks if isinstance(tasks, list) else [tasks]
-    if not all(type(n) is int and n > 0 for n in counts):
-        raise ValueError(f"expected a number of tasks, or the classes of each, got {tasks!r}")
+    if not all(type(n) is int and 0 < n <= MOST_TASKS for n in counts):
+        raise ValueError(
+            f"expected a number of tasks, or the classes of each, got {short(tasks)!r}"
+        )
     return ScenarioSpec(**value)
 
 
@@ -66,21 +74,35 @@ def _head(value: Any) -> str:
     return value
 
 
+def _heads(value: Any) -> Any:
+    """Take a head or a list of them; "paper" and "all" stand for theirs."""
+    named: list[Any] = []
+    for name in _many(value):
+        named += GROUPS[name]() if isinstance(name, str) and name in GROUPS else [name]
+    return list(dict.fromkeys(named)) if all(isinstance(n, str) for n in named) else named
+
+
 def _size(value: Any) -> Any:
     """Take a number of samples, or all of them."""
-    if value != "all" and not (type(value) is int and value > 0):
-        raise ValueError(f'expected a number of samples from 1, or "all", got {value!r}')
+    if value != "all" and not (type(value) is int and 0 < value <= MOST_DRAWN):
+        raise ValueError(
+            f'expected a number of samples from 1 to {MOST_DRAWN:,}, or "all", got {short(value)}'
+        )
     return value
 
 
 Many = BeforeValidator(_many)
-Seeds = Annotated[tuple[int, ...], PlainValidator(_seeds)]
+Seeds = Annotated[tuple[int, ...], PlainValidator(read_seeds)]
 Scenarios = Annotated[
     tuple[Annotated[ScenarioSpec, PlainValidator(_scenario)], ...],
     Many,
     Field(min_length=1),
 ]
-Heads = Annotated[tuple[Annotated[str, PlainValidator(_head)], ...], Many, Field(min_length=1)]
+Heads = Annotated[
+    tuple[Annotated[str, PlainValidator(_head)], ...],
+    BeforeValidator(_heads),
+    Field(min_length=1),
+]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Size = Annotated[int | Literal["all"], PlainValidator(_size)]
 

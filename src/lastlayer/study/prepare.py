@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from lastlayer.errors import LastLayerError, MissingFileError, PlanError
-from lastlayer.features import Features
+from lastlayer.errors import LastLayerError, MissingFileError, PlanError, UnknownNameError
+from lastlayer.features import Features, FeatureSet, load_features
 from lastlayer.features.catalogue import SHORT
+from lastlayer.features.split import stratified
+from lastlayer.results.columns import Kind
+from lastlayer.study.networks.data import ImageData, read_image_data
+from lastlayer.study.networks.run import NetworkRun
 from lastlayer.study.plan import Experiment, Plan, held_out_name
-from lastlayer.study.replay_data import ReplayData, read_replay_data
-from lastlayer.study.replay_run import ReplayRun
-from lastlayer.study.run import Run
-from lastlayer.study.scenario_spec import ScenarioSpec
-from lastlayer.study.sources import find_features, hold_out
+from lastlayer.study.run import AnyRun
 from lastlayer.training.replay.tasks import check_tasks
 
 
@@ -20,14 +21,20 @@ from lastlayer.training.replay.tasks import check_tasks
 class Prepared:
     """The runs of a plan, and all that they need."""
 
-    runs: dict[str, Run] = field(default_factory=dict)  # by digest; no two are the same
+    runs: dict[str, AnyRun] = field(default_factory=dict)  # by digest; no two are the same
     labels: dict[str, str] = field(default_factory=dict)  # by digest: the column that is learned
-    data: dict[str, Features] = field(default_factory=dict)  # by the name that runs call them
-    missing: dict[str, str] = field(
-        default_factory=dict
-    )  # by name: why optional data are not there
-    replay: dict[str, ReplayRun] = field(default_factory=dict)  # by digest: networks end to end
-    images: dict[str, ReplayData] = field(default_factory=dict)  # by the name that they call them
+    data: dict[str, Any] = field(default_factory=dict)  # RunData by the name that runs call them
+    missing: dict[str, str] = field(default_factory=dict)  # by name: why optional data are not here
+
+    def of(self, kind: Kind) -> dict[str, AnyRun]:
+        """Return the runs of one kind, by digest."""
+        return {digest: run for digest, run in self.runs.items() if run.kind == kind}
+
+    def add(self, run: AnyRun, label: str) -> None:
+        """Take a run whose data are there, and the column that it learns."""
+        digest = run.digest(self.data[run.features].fingerprint)
+        self.runs.setdefault(digest, run)
+        self.labels.setdefault(digest, label)
 
 
 def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
@@ -47,28 +54,25 @@ def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
         except LastLayerError as error:
             raise PlanError(f"experiment[{number}]: {error}") from error
         for run in runs:
-            digest = run.digest(ready.data[run.features].fingerprint)
-            ready.runs.setdefault(digest, run)
-            ready.labels.setdefault(digest, learned[run.features, run.scenario])
+            ready.add(run, learned[run.features, str(run.scenario)])
     for number, replay in enumerate(plan.replay):
         try:
             for network in replay.runs(plan.seeds):
-                _prepare_replay(network, root, ready)
+                _prepare_network(network, root, ready)
         except LastLayerError as error:
             raise PlanError(f"replay[{number}]: {error}") from error
     return ready
 
 
-def _prepare_replay(run: ReplayRun, root: Path | None, ready: Prepared) -> None:
+def _prepare_network(run: NetworkRun, root: Path | None, ready: Prepared) -> None:
     """Read the images of a network, and refuse tasks that replay is not defined for."""
-    if run.features not in ready.images:
-        ready.images[run.features] = read_replay_data(run.dataset, root)
-    data = ready.images[run.features]
+    data = ready.data.get(run.features) or read_image_data(run.dataset, root)
+    if not isinstance(data, ImageData):
+        raise PlanError(f"'{run.features}' names features too: call those another name")
+    ready.data[run.features] = data
     scenario = data.scenario(run.scenario, run.order)
     check_tasks(scenario.tasks, data.train.labels[scenario.label], run.rules.per_class)
-    digest = run.digest(data.fingerprint)
-    ready.replay.setdefault(digest, run)
-    ready.labels.setdefault(digest, scenario.label)
+    ready.add(run, scenario.label)
 
 
 def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:
@@ -92,8 +96,52 @@ def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:
 
 def _labels(
     experiment: Experiment, present: list[str], data: Mapping[str, Features]
-) -> Iterator[tuple[tuple[str, ScenarioSpec], str]]:
+) -> Iterator[tuple[tuple[str, str], str]]:
     """Build each scenario on each feature set, which refuses what does not fit."""
     for name in present:
         for scenario in experiment.scenario:
-            yield (name, scenario), scenario.build(data[name], order=0).label
+            yield (name, str(scenario)), scenario.build(data[name], order=0).label
+
+
+def find_features(name: str, folder: Path) -> Features:
+    """Load features by a name that is bundled, a full name in the folder, or a file."""
+    stored = folder / f"{name}.safetensors"
+    if stored.is_file():
+        return load_features(stored)
+    try:
+        return load_features(name)
+    except UnknownNameError as error:
+        if "/" not in name:
+            raise
+        command = how_to_make(name, folder)
+        raise MissingFileError(
+            f"no features '{name}': expected the file {stored}, made by: {command}"
+        ) from error
+
+
+def how_to_make(name: str, folder: Path) -> str:
+    """Give the command that makes features by their full name.
+
+    >>> how_to_make("core50/vgg16", Path("mine"))
+    'lastlayer extract core50 --root DIR --backbone vgg16 --out mine/core50/vgg16.safetensors'
+    """
+    dataset, _, backbone = name.partition("/")
+    weights = " --weights FILE" if backbone.startswith("resnet20") else ""
+    return (
+        f"lastlayer extract {dataset} --root DIR --backbone {backbone}{weights} "
+        f"--out {folder / name}.safetensors"
+    )
+
+
+def hold_out(data: Features, share: float) -> Features:
+    """Put a part of each class of the training data in the place of the test data."""
+    train, test = (
+        FeatureSet(
+            data.train.z[rows],
+            {name: column[rows] for name, column in data.train.labels.items()},
+            data.train.label,
+            check=False,
+        )
+        for rows in stratified(data.train.y, share, seed=0)
+    )
+    return Features(train, test, data.names, data.origin)

@@ -1,9 +1,12 @@
 """What a comparison says: a ranking, how far it is from the best possible, and one sentence."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import polars as pl
 
+from lastlayer.arguments import expect
+from lastlayer.errors import OptionError
 from lastlayer.results.tables import deviation, head_name, thrift
 
 
@@ -32,6 +35,7 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
     >>> rank(table).rows()
     [('mean', 0.75, 0.25, 0)]
     """
+    _check(table, "table", ("head", "mask", "order", "task", "epoch", "accuracy"))
     final = table.sort("task", "epoch").group_by("head", "mask", "order").last()
     accuracy = pl.col("accuracy")
     return (
@@ -48,23 +52,41 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def advise(ranking: pl.DataFrame, bound: Bound) -> str:
-    """Say in one sentence which head to use, and what an ordinary linear layer would do."""
+def advise(ranking: pl.DataFrame, bound: Bound | None = None) -> str:
+    """Say in one sentence which head to use, and what an ordinary linear layer would do.
+
+    Args:
+        ranking: what ``rank`` gives.
+        bound: what ``upper_bound`` gives; None: there is none to compare with.
+    """
+    _check(ranking, "ranking", ("head", "accuracy"))
+    expect(bound, (Bound, type(None)), "bound", "a Bound")
     best = ranking.row(0, named=True)
     if best["accuracy"] is None:
         return "No head has learned anything: use a smaller learning rate."
-    gap = 100 * (bound.accuracy - best["accuracy"])
     level = ranking.filter(accuracy=best["accuracy"])["head"].to_list()[1:]
     equal = f" ({', '.join(level)} {'is' if len(level) == 1 else 'are'} as good)" if level else ""
-    sentence = (
-        f"Use {best['head']}{equal}: it ends at {_percent(best['accuracy'])}, "
-        f"{_beside(gap)} {bound.head} trained on "
-        f"everything at once ({_percent(bound.accuracy)})"
-    )
+    sentence = f"Use {best['head']}{equal}: it ends at {_percent(best['accuracy'])}"
+    if bound is not None:
+        gap = 100 * (bound.accuracy - best["accuracy"])
+        sentence += (
+            f", {_beside(gap)} {bound.head} trained on everything at once "
+            f"({_percent(bound.accuracy)})"
+        )
     linear = ranking.filter(pl.col("head") == "linear")
     if linear.is_empty() or best["head"] == "linear":
         return f"{sentence}."
     return f"{sentence}; an ordinary linear layer {_fate(linear.row(0, named=True), best)}."
+
+
+def _check(table: object, name: str, columns: tuple[str, ...]) -> None:
+    """Refuse what is no table of these columns, or an empty one."""
+    expect(table, pl.DataFrame, name, "a polars table")
+    found = cast(pl.DataFrame, table)
+    missing = [column for column in columns if column not in found.columns]
+    if missing or not found.height:
+        what = f"no column {', '.join(missing)}" if missing else "no row"
+        raise OptionError(f"expected a {name} with the columns {', '.join(columns)}, got {what}")
 
 
 def _beside(gap: float) -> str:

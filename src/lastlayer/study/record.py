@@ -1,7 +1,6 @@
 """What is stored of a run: its columns, its measures, and its arrays."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,15 +17,16 @@ from lastlayer.analysis import (
     forward_transfer,
 )
 from lastlayer.results.store import Columns, Record
-from lastlayer.study.replay_run import ReplayRun
-from lastlayer.study.result import AnyRun, Outcome, Result
+from lastlayer.study.result import Outcome, Result
+from lastlayer.study.run import AnyRun
 
 LOST = tuple(f"lost_{'' if cause == 'together' else 'to_'}{cause}" for cause in CAUSES)
 
 
 def columns_of(run: AnyRun, label: str) -> Columns:
-    """Give what a run is; ``label`` is the column that its scenario learns."""
-    what: Columns = {
+    """Return what a run is; ``label`` is the column that its scenario learns."""
+    return {
+        "kind": run.kind,
         "features": run.features,
         "scenario": str(run.scenario),
         "label": label,
@@ -34,10 +34,8 @@ def columns_of(run: AnyRun, label: str) -> Columns:
         "mask": run.mask,
         "order": run.order,
         "seed": run.seed,
+        **run.settings,
     }
-    if isinstance(run, ReplayRun):  # its layers are the paper's; the presets differ in nothing here
-        return {**what, "preset": "paper", "balance": run.balance, **asdict(run.rules)}
-    return {**what, "preset": run.preset, "lr": run.lr, "subset": run.subset}
 
 
 def record(digest: str, outcome: Outcome) -> Record:
@@ -66,6 +64,7 @@ def record(digest: str, outcome: Outcome) -> Record:
         "n_per_class": outcome.n_per_class,
         "n_per_task": outcome.n_per_task,
         "task_order": np.array(outcome.task_order),
+        "arrived": outcome.arrived.astype(np.int32),
     }
     return Record(digest, columns, arrays | dict(outcome.insight))
 

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastlayer.analysis import share, share_of_all
-from lastlayer.study.replay_run import ReplayRun
-from lastlayer.study.run import Run
+from lastlayer.study.run import AnyRun
 
 Array: TypeAlias = NDArray[np.float64]
 Counts: TypeAlias = NDArray[np.int64]
-AnyRun: TypeAlias = Run | ReplayRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +28,7 @@ class Result:
     n_per_class: Counts  # (N,) test samples
     n_per_task: Counts  # (T,) or (0,)
     task_order: tuple[int, ...]  # (T,) the number in order 0 of each task as it came
+    arrived: Counts  # (N,) the place of the task in which a class first came, from 0; −1: in none
     diverged: int | None = None  # the step (of a network, the epoch) that left the finite numbers
     insight: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of analysis/, if asked for
 

@@ -1,12 +1,14 @@
 """A scenario in words: small, hashable, and the same whatever the data; ``build`` makes it real."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from hashlib import sha256
+from typing import Any, TypeAlias
 
+from lastlayer.arguments import expect, whole
 from lastlayer.catalogue import SCENARIOS
-from lastlayer.errors import OptionError
+from lastlayer.errors import DataError, OptionError
 from lastlayer.names import look_up
 from lastlayer.scenarios import (
     Scenario,
@@ -17,6 +19,7 @@ from lastlayer.scenarios import (
     mixed,
     nested,
 )
+from lastlayer.scenarios.orders import task_order
 from lastlayer.scenarios.scenario import Data
 
 
@@ -33,10 +36,11 @@ KINDS: Mapping[str, Callable[..., Scenario]] = {
     "iid": _iid,
 }
 ARGUMENT = {"incremental": "tasks", "lifelong": "by", "nested": "by", "mixed": "by"}
-_KNOWN: Mapping[str, Callable[..., Scenario]] = {
-    **KINDS,
-    **{name: partial(make_scenario, name) for name in SCENARIOS},
-}
+
+
+def _known() -> Mapping[str, Callable[..., Scenario]]:
+    """Return what makes each kind, and each scenario that has a card now."""
+    return {**KINDS, **{name: partial(make_scenario, name) for name in SCENARIOS}}
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,12 @@ class ScenarioSpec:
 
     def __post_init__(self) -> None:
         """Check that the kind has its argument, and no other."""
-        look_up(self.kind, _KNOWN, "scenario")
-        if isinstance(self.tasks, list):
-            object.__setattr__(self, "tasks", tuple(self.tasks))
+        expect(self.kind, str, "kind", "the name or kind of a scenario")
+        for name in ("by", "label"):
+            expect(getattr(self, name), (str, type(None)), name, "the name of a label column")
+        look_up(self.kind, _known(), "scenario")
+        if self.tasks is not None:
+            object.__setattr__(self, "tasks", _checked(self.tasks))
         if isinstance(self.tasks, tuple) and len(self.tasks) < 2:
             raise OptionError(
                 f"expected the classes of two tasks or more, got {list(self.tasks)}: one task of "
@@ -85,6 +92,7 @@ class ScenarioSpec:
     @classmethod
     def parse(cls, text: str) -> "ScenarioSpec":
         """Read what ``str`` writes."""
+        expect(text, str, "text", "a scenario such as 'incremental:5'")
         rest, _, label = text.partition("/")
         kind, colon, argument = rest.partition(":")
         given: dict[str, Any] = {"label": label or None}
@@ -96,9 +104,14 @@ class ScenarioSpec:
     def build(self, data: Data, order: int) -> Scenario:
         """Make the scenario from the data's labels."""
         given = {"tasks": self.tasks, "by": self.by, "label": self.label}
-        return _KNOWN[self.kind](
+        return _known()[self.kind](
             data, order=order, **{name: value for name, value in given.items() if value is not None}
         )
+
+    @property
+    def signature(self) -> str:
+        """What stands for it in the digest of a run."""
+        return str(self)
 
     def __str__(self) -> str:
         tasks = (self.tasks,) if isinstance(self.tasks, int) else self.tasks or ()
@@ -106,6 +119,72 @@ class ScenarioSpec:
         return ":".join(filter(None, (self.kind, argument))) + (
             f"/{self.label}" if self.label else ""
         )
+
+
+@dataclass(frozen=True, eq=False)
+class GivenScenario:
+    """A scenario that is made already, as a run takes it; an order permutes its tasks.
+
+    >>> from lastlayer import load_features, make_scenario
+    >>> data = load_features("cifar10")
+    >>> given = GivenScenario(make_scenario("cifar10", data))
+    >>> str(given), given.build(data, order=1).order
+    ('cifar10', (2, 1, 4, 0, 3))
+    """
+
+    scenario: Scenario
+
+    kind = "given"
+
+    @property
+    def label(self) -> str:
+        """The column that is learned."""
+        return self.scenario.label
+
+    @property
+    def signature(self) -> str:
+        """What stands for it in the digest of a run: its rows, not its name."""
+        content = sha256(f"{self.label} {self.scenario.n_classes}".encode())
+        for rows in (*self.scenario.tasks, *(self.scenario.test_tasks or ())):
+            content.update(f" {len(rows)} ".encode() + rows.numpy().tobytes())
+        return f"given:{content.hexdigest()}"
+
+    def build(self, data: Data, order: int) -> Scenario:
+        """Return its tasks in another order; 0: as they are."""
+        _check_rows(self.scenario, data)
+        permutation = task_order(self.scenario.n_tasks, order)
+        tests = self.scenario.test_tasks
+        return replace(
+            self.scenario,
+            tasks=tuple(self.scenario.tasks[task] for task in permutation),
+            test_tasks=None if tests is None else tuple(tests[task] for task in permutation),
+            order=permutation,
+        )
+
+    def __str__(self) -> str:
+        return self.scenario.name
+
+
+AnyScenario: TypeAlias = ScenarioSpec | GivenScenario
+
+
+def _check_rows(scenario: Scenario, data: Data) -> None:
+    """Refuse a scenario that was made from other data."""
+    for split, tasks in ((data.train, scenario.tasks), (data.test, scenario.test_tasks or ())):
+        y = look_up(scenario.label, split.labels, "label column")
+        last = max((int(rows.max()) for rows in tasks if len(rows)), default=-1)
+        if last >= len(y) or int(y.max()) >= scenario.n_classes:
+            raise DataError(
+                f"expected a scenario of these data, but {scenario} asks for row {last} of "
+                f"{len(y)}, and there is a class {int(y.max())}"
+            )
+
+
+def _checked(tasks: Any) -> int | tuple[int, ...]:
+    """Take a number of tasks, or the classes of each."""
+    if isinstance(tasks, list | tuple):
+        return tuple(whole(n, "the classes of a task") for n in tasks)
+    return whole(tasks, "tasks")
 
 
 def _numbers(text: str) -> int | tuple[int, ...]:

@@ -11,8 +11,8 @@ from torch import Tensor
 from lastlayer.analysis import class_norms, first_seen, loss_parts, projection_drift
 from lastlayer.layers import LAYERS
 from lastlayer.layers.form import unit
-from lastlayer.study.replay_data import ReplayData
-from lastlayer.study.replay_run import ReplayRun
+from lastlayer.study.networks.data import ImageData
+from lastlayer.study.networks.run import NetworkRun
 from lastlayer.study.result import Result
 from lastlayer.study.scenario_spec import ScenarioSpec
 from lastlayer.training.replay.trainee import TaskEnd
@@ -21,7 +21,7 @@ from lastlayer.training.replay.trainee import TaskEnd
 class Stage:
     """What networks on one data set and scenario share: images, and tasks by their number."""
 
-    def __init__(self, data: ReplayData, spec: ScenarioSpec, device: torch.device) -> None:
+    def __init__(self, data: ImageData, spec: ScenarioSpec, device: torch.device) -> None:
         self.data, self.spec = data, spec
         first = data.scenario(spec)
         self.tasks, self.n_classes = first.tasks, first.n_classes
@@ -29,9 +29,14 @@ class Stage:
         self.y, self.test_y = (part.cpu().numpy() for part in (self.pool.y, self.pool.test_y))
         self.classes = [np.unique(self.y[rows]) for rows in self.tasks]
 
-    def order(self, run: ReplayRun) -> tuple[int, ...]:
+    def order(self, run: NetworkRun) -> tuple[int, ...]:
         """Give the tasks in the order in which a network meets them."""
         return self.data.scenario(self.spec, run.order).order
+
+    def arrived(self, run: NetworkRun) -> NDArray[np.int64]:
+        """Return when each class first came to a network, as the place of its task; −1: never."""
+        tasks = [self.y[self.tasks[task]] for task in self.order(run)]
+        return first_seen(tasks, self.n_classes)
 
     @property
     def apart(self) -> bool:
@@ -39,7 +44,7 @@ class Stage:
         return len(np.unique(np.concatenate(self.classes))) == sum(map(len, self.classes))
 
 
-def result_of(run: ReplayRun, ends: Sequence[TaskEnd], stage: Stage) -> Result:
+def result_of(run: NetworkRun, ends: Sequence[TaskEnd], stage: Stage) -> Result:
     """Put together what came of one network, from the ends of its tasks in the order they came."""
     right = np.concatenate([end.right.numpy() for end in ends])
     n_per_class = np.bincount(stage.test_y, minlength=stage.n_classes)
@@ -56,6 +61,7 @@ def result_of(run: ReplayRun, ends: Sequence[TaskEnd], stage: Stage) -> Result:
         n_per_class=n_per_class,
         n_per_task=np.array([n_per_class[c].sum() for c in groups], dtype=np.int64),
         task_order=stage.order(run),
+        arrived=stage.arrived(run),
         diverged=int(lost_numbers.argmax()) if lost_numbers.any() else None,
         insight=_images(ends) | ({} if lost_numbers.any() else _insight(run, ends, stage)),
     )
@@ -72,10 +78,9 @@ def _images(ends: Sequence[TaskEnd]) -> dict[str, NDArray[Any]]:
     return {"images": np.repeat(images[:, None], len(ends[0].right), axis=1)}
 
 
-def _insight(run: ReplayRun, ends: Sequence[TaskEnd], stage: Stage) -> dict[str, NDArray[Any]]:
+def _insight(run: NetworkRun, ends: Sequence[TaskEnd], stage: Stage) -> dict[str, NDArray[Any]]:
     """Look into the layer and the features after each task: see docs/replay.md for the arrays."""
-    order = stage.order(run)
-    learned = first_seen([stage.y[stage.tasks[task]] for task in order], stage.n_classes)
+    learned = stage.arrived(run)
     layers = [ranking_rows(run.head, end.layer) for end in ends]
     rows, bias = (np.stack(parts) for parts in zip(*layers, strict=True))
     weight = np.stack([end.layer["weight"].numpy() for end in ends])

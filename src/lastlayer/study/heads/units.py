@@ -7,11 +7,12 @@ from functools import partial
 from itertools import chain
 
 from lastlayer.errors import LastLayerError
-from lastlayer.study.group import Group
-from lastlayer.study.meter import Meter
+from lastlayer.progress import Meter
+from lastlayer.study.heads.group import Group
 from lastlayer.training.feed import feed
 from lastlayer.training.fleet import Member, train_fleet
-from lastlayer.training.plan import Fleet, Job, plan
+from lastlayer.training.plan import Fleet, Job
+from lastlayer.training.plan import plan as group_into_fleets
 from lastlayer.training.pool import Rules, Score
 
 RULES = Rules()
@@ -51,7 +52,7 @@ def units_of(
 def _feed(group: Group, numbers: list[int], meter: Meter, analyse: bool) -> list[Score]:
     """Feed streams to heads of one name that learn in one pass."""
     run, streams = group.runs[numbers[0]], [group.streams[number] for number in numbers]
-    tell = meter.times(RULES.epochs)
+    tell = _counting(meter, RULES.epochs)
     head, preset = run.head, run.preset
     return feed(group.pool, streams, head, preset, RULES, keep_vectors=analyse, on_task=tell)
 
@@ -66,7 +67,7 @@ def _fleets(
         for number, run in zip(numbers, runs, strict=True)
     ]
     try:
-        fleets = plan(jobs, group.pool, RULES, memory)
+        fleets = group_into_fleets(jobs, group.pool, RULES, memory)
     except LastLayerError as error:
         yield Unit(numbers, partial(_refuse, error))
         return
@@ -79,10 +80,15 @@ def _fleets(
 def _train(
     group: Group, fleet: Fleet, members: list[list[Member]], meter: Meter, analyse: bool
 ) -> Iterable[Score]:
-    tell, preset = meter.times(len(members[0])), group.runs[0].preset
+    tell, preset = _counting(meter, len(members[0])), group.runs[0].preset
     return chain(
         *train_fleet(group.pool, fleet.streams, members, preset, RULES, tell, keep_vectors=analyse)
     )
+
+
+def _counting(meter: Meter, times: int) -> Callable[[int], None]:
+    """Return what counts every sample that it is told of so many times."""
+    return lambda samples: meter.add(times * samples)
 
 
 def _refuse(error: LastLayerError) -> Iterable[Score]:

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator
 
-from lastlayer.catalogue import split_name
+from lastlayer.catalogue import HEADS, split_name
 from lastlayer.features.backbones.preparation import AUTHORS
-from lastlayer.layers import LAYERS
 from lastlayer.names import look_up
+from lastlayer.study.networks.run import NetworkRun
 from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict
-from lastlayer.study.replay_run import ReplayRun
 from lastlayer.training.replay import ReplayRules
 from lastlayer.training.replay.learner import OPTIMIZERS
 
@@ -20,7 +20,8 @@ def _layer(value: Any) -> str:
     """Take the name of a layer with its mask; a head without gradient trains no network."""
     if not isinstance(value, str):
         raise ValueError(f"expected the name of a layer, got {value!r}")
-    look_up(split_name(value)[0], LAYERS, "layer trained by gradient")
+    layers = {name: card for name, card in HEADS.items() if card.by_gradient}
+    look_up(split_name(value)[0], layers, "layer trained by gradient")
     return value
 
 
@@ -34,7 +35,8 @@ def _optimizer(value: Any) -> str:
     return str(value)
 
 
-Count = Annotated[int, Field(ge=1)]
+MOST = 1_000_000  # epochs, images of a class, images of a batch
+Count = Annotated[int, Field(ge=1, le=MOST)]
 Balance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -50,14 +52,19 @@ class Replay(Strict):
     seeds: Seeds | None = None  # None: the plan's
     epochs: Count = ReplayRules.epochs
     per_class: Count = ReplayRules.per_class
-    batch_size: Annotated[int, Field(ge=2)] = ReplayRules.batch_size
+    batch_size: Annotated[int, Field(ge=2, le=MOST)] = ReplayRules.batch_size
     optimizer: Annotated[str, PlainValidator(_optimizer)] = ReplayRules.optimizer
     lr: Rate = ReplayRules.lr
 
-    def runs(self, seeds: tuple[int, ...]) -> Iterator[ReplayRun]:
+    def count(self, seeds: tuple[int, ...]) -> int:
+        """Return how many networks it makes; ``seeds`` are the plan's."""
+        kinds = self.scenario, self.balance, self.heads, self.seeds or seeds
+        return prod(map(len, kinds))
+
+    def runs(self, seeds: tuple[int, ...]) -> Iterator[NetworkRun]:
         """Give every combination; ``seeds`` are the plan's."""
         rules = ReplayRules(self.epochs, self.batch_size, self.per_class, self.optimizer, self.lr)
         kinds = product(self.scenario, self.balance, self.heads, self.seeds or seeds)
         for scenario, balance, head, seed in kinds:
             layer, mask = split_name(head)
-            yield ReplayRun(self.dataset, scenario, layer, mask, balance, seed, rules)
+            yield NetworkRun(self.dataset, scenario, layer, mask, balance, seed, rules)

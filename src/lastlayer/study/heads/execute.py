@@ -2,23 +2,29 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import as_completed
 from functools import partial
 from itertools import chain
+from typing import TypeVar, cast
 
 import torch
 from threadpoolctl import threadpool_limits
 
+from lastlayer.arguments import expect, whole
 from lastlayer.errors import LastLayerError, OptionError
 from lastlayer.features import Features
 from lastlayer.names import look_up
-from lastlayer.study.group import Group, gather
-from lastlayer.study.meter import Meter, Tell
+from lastlayer.progress import Meter, Tell
+from lastlayer.study.heads.group import Group, gather, repeats
+from lastlayer.study.heads.run import Run
+from lastlayer.study.heads.units import RULES, Unit, units_of
 from lastlayer.study.result import Failure, Outcome
-from lastlayer.study.run import Run
-from lastlayer.study.units import RULES, Unit, units_of
-from lastlayer.study.workers import as_done
-from lastlayer.threads import thread_count
+from lastlayer.study.run import Work
+from lastlayer.threads import one_core_each, thread_count
 from lastlayer.training.plan import default_memory
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def execute(
@@ -45,8 +51,34 @@ def execute(
     >>> round(result.final, 4)
     0.6326
     """
+    expect(data, Mapping, "data", "features by name")
+    for name, features in data.items():
+        expect(features, Features, f"data[{name!r}]", "Features")
+    made = _listed(runs)
+    room = None if memory is None else whole(memory, "memory", least=1)
     yield from chain.from_iterable(
-        in_units(runs, data, device=device, memory=memory, progress=progress)
+        in_units(made, data, device=device, memory=room, progress=progress)
+    )
+
+
+def _listed(runs: object) -> list[Run]:
+    """Take runs, whatever holds them."""
+    expect(runs, Iterable, "runs", "runs")
+    listed = list(cast("Iterable[Run]", runs))
+    for run in listed:
+        expect(run, Run, "runs", "Run objects")
+    return listed
+
+
+def make_heads(work: Work[Run, Features]) -> Iterator[list[Outcome]]:
+    """Make the runs of heads of a study, and look into those that are linear."""
+    yield from in_units(
+        work.runs,
+        work.data,
+        done=work.done,
+        analyse=True,
+        device=work.device,
+        progress=work.progress,
     )
 
 
@@ -79,15 +111,26 @@ def in_units(
     groups: dict[object, list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.features, run.scenario, run.preset, run.subset].append(run)
-    sizes = {name: len(features.train) for name, features in data.items()}
-    meter = Meter([run for run in runs if not done(run)], sizes, RULES.epochs, progress)
+    settled, meter = 0, Meter(_work((run for run in runs if not done(run)), data), progress)
     for group in groups.values():
         if not all(map(done, group)):
             yield from _make_group(group, data, done, chosen, memory, meter, analyse)
+            settled += _work((run for run in group if not done(run)), data)
+            meter.reach(settled)  # whatever they came to
+
+
+def _work(runs: Iterable[Run], data: Mapping[str, Features]) -> int:
+    """Count the samples that heads will see; scoring one that learns once costs as much."""
+    seen = 0
+    for run in runs:
+        n = run.subset or (len(data[run.features].train) if run.features in data else 0)
+        seen += RULES.epochs * n * (repeats(run, n) if n and run.by_gradient else 1)
+    return seen
 
 
 def choose_device(name: str) -> torch.device:
     """Give the device that is meant, or say that it is not there."""
+    expect(name, str, "device", "'auto', 'cpu' or 'cuda'")
     found = torch.cuda.is_available()
     devices = {"auto": "cuda" if found else "cpu", "cpu": "cpu", "cuda": "cuda"}
     if name == "cuda" and not found:
@@ -121,7 +164,6 @@ def _make_group(
         # One core each holds for NumPy too, whose own threads would wait for each other.
         with threadpool_limits(1 if threads > 1 else None, user_api="blas"):
             yield from as_done(partial(_make, group), units, min(threads, len(units)))
-    meter.settle(left)
 
 
 def _make(group: Group, unit: Unit) -> list[Outcome]:
@@ -131,3 +173,20 @@ def _make(group: Group, unit: Unit) -> list[Outcome]:
         return [group.result(*pair) for pair in zip(unit.numbers, scores, strict=True)]
     except LastLayerError as error:
         return [Failure(group.runs[number], str(error)) for number in unit.numbers]
+
+
+def as_done(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> Iterator[R]:
+    """Give ``work(piece)`` for each piece, whichever is ready first, in threads of one core each.
+
+    Small trainings gain little from two cores at once, and twice as much from one core each. Who
+    stops taking waits for the pieces that are under way, and not for the others.
+
+    >>> sorted(as_done(len, ["a", "bcd"], threads=2))
+    [1, 3]
+    """
+    if threads == 1:
+        yield from map(work, pieces)
+        return
+    with one_core_each(threads) as pool:
+        for future in as_completed([pool.submit(work, piece) for piece in pieces]):
+            yield future.result()

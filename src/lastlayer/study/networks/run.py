@@ -1,14 +1,16 @@
-"""A network trained end to end with replay: everything that decides its numbers, besides images."""
+"""A run of a network end to end: everything that decides its numbers, besides the images."""
 
-import json
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
+from typing import ClassVar
 
+from lastlayer.catalogue import full_name
+from lastlayer.results.columns import Kind
+from lastlayer.results.store import Columns
+from lastlayer.study.run import digest_of
 from lastlayer.study.scenario_spec import ScenarioSpec
 from lastlayer.training.replay import ReplayRules
 from lastlayer.training.replay.learner import Network
 
-METHOD = 1  # raised whenever the same run on the same images would give other numbers
 BACKBONE = "resnet20"
 
 
@@ -24,12 +26,15 @@ def setting_of(balance: float, rules: ReplayRules) -> str:
 
 
 @dataclass(frozen=True)
-class ReplayRun:
+class NetworkRun:
     """One network on one stream of images.
 
-    >>> print(ReplayRun("cifar10", ScenarioSpec("cifar10"), "weight_norm", "group", balance=0.1))
+    >>> print(NetworkRun("cifar10", ScenarioSpec("cifar10"), "weight_norm", "group", balance=0.1))
     cifar10 images cifar10 weight_norm+group balance=0.1 seed=0
     """
+
+    kind: ClassVar[Kind] = "network"
+    method: ClassVar[int] = 1  # raised whenever the same run on the same images gives other numbers
 
     dataset: str
     scenario: ScenarioSpec
@@ -56,7 +61,12 @@ class ReplayRun:
     @property
     def head_name(self) -> str:
         """The layer with its mask, as it is typed."""
-        return self.head if self.mask == "none" else f"{self.head}+{self.mask}"
+        return full_name(self.head, self.mask)
+
+    @property
+    def settings(self) -> Columns:
+        """The columns that only networks have; their layers are the paper's under any preset."""
+        return {"preset": "paper", "balance": self.balance, **asdict(self.rules)}
 
     @property
     def place(self) -> str:
@@ -79,9 +89,9 @@ class ReplayRun:
         Args:
             fingerprint: of the images. It stands for them: what they are called does not count.
         """
-        document = asdict(self) | {"dataset": fingerprint, "replay": METHOD, "backbone": BACKBONE}
-        document["scenario"] = str(self.scenario)
-        return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        document = asdict(self) | {"dataset": fingerprint, "backbone": BACKBONE}
+        document |= {"scenario": self.scenario.signature, "replay": self.method}
+        return digest_of(document)
 
     def __str__(self) -> str:
         what = f"{self.features} {self.scenario} {self.head_name}"

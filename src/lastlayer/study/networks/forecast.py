@@ -6,27 +6,26 @@ from time import perf_counter
 
 import torch
 
-from lastlayer.study.replay_data import ReplayData
-from lastlayer.study.replay_make import backbone, n_images
-from lastlayer.study.replay_run import ReplayRun, setting_of
+from lastlayer.study.networks import make
+from lastlayer.study.networks.data import ImageData
+from lastlayer.study.networks.run import NetworkRun, setting_of
+from lastlayer.study.run import Forecast
 from lastlayer.training.replay.image_pool import make_image_pool
 from lastlayer.training.replay.learner import Learner, Network
 from lastlayer.training.replay.steps import steps_of, take_epoch
 
 STEPS = 10  # timed of each network
 
-Row = tuple[tuple[str, str, str], int, int, float]  # what, networks, those to make, seconds
 
-
-def forecast_replay(
-    runs: Mapping[str, ReplayRun],
-    data: Mapping[str, ReplayData],
+def forecast_networks(
+    runs: Mapping[str, NetworkRun],
+    data: Mapping[str, ImageData],
     kept: set[str],
     device: torch.device,
-) -> list[Row]:
-    """Give features, scenario and setting, the networks, those not kept yet, and seconds."""
+) -> list[Forecast]:
+    """Return a row for each features, scenario and setting."""
     count = Counter(map(_what, runs.values()))
-    left: dict[tuple[str, str, str], list[ReplayRun]] = {what: [] for what in count}
+    left: dict[tuple[str, str, str], list[NetworkRun]] = {what: [] for what in count}
     for digest, run in runs.items():
         if digest not in kept:
             left[_what(run)].append(run)
@@ -34,21 +33,24 @@ def forecast_replay(
     example = {run.rules.batch_size: run for group in left.values() for run in group}
     rates = {size: _rate(run, together, device) for size, run in example.items()}
     return [
-        (
-            what,
+        Forecast(
+            *what,
             count[what],
             len(group),
-            sum(n_images(run, data[run.features]) / rates[run.rules.batch_size] for run in group),
+            sum(
+                make.n_images(run, data[run.features]) / rates[run.rules.batch_size]
+                for run in group
+            ),
         )
         for what, group in left.items()
     ]
 
 
-def _what(run: ReplayRun) -> tuple[str, str, str]:
+def _what(run: NetworkRun) -> tuple[str, str, str]:
     return run.features, str(run.scenario), setting_of(run.balance, run.rules)
 
 
-def _rate(run: ReplayRun, n: int, device: torch.device) -> float:
+def _rate(run: NetworkRun, n: int, device: torch.device) -> float:
     """Measure images a second; on a CPU networks train in turn, so one is enough."""
     n = n if device.type == "cuda" else 1
     rules = run.rules
@@ -57,7 +59,9 @@ def _rate(run: ReplayRun, n: int, device: torch.device) -> float:
     pool = make_image_pool(x, torch.arange(size) % 10, x, torch.arange(size) % 10).to(device)
     order = torch.arange(size).repeat(STEPS)
     learners = [
-        Learner(Network(run.head, run.mask, 1.0, seed), pool, backbone, rules.optimizer, rules.lr)
+        Learner(
+            Network(run.head, run.mask, 1.0, seed), pool, make.backbone, rules.optimizer, rules.lr
+        )
         for seed in range(n)
     ]
     steps = [steps_of(learner, size, len(order)) for learner in learners]

@@ -1,9 +1,9 @@
 """The images that networks are trained on end to end, and the tasks that they come in."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from lastlayer.features.datasets.cifar import HOME
 from lastlayer.features.datasets.images import Images, ImageSet
 from lastlayer.names import look_up
 from lastlayer.scenarios import Scenario
-from lastlayer.study.replay_run import BACKBONE
+from lastlayer.study.networks.run import BACKBONE
 from lastlayer.study.scenario_spec import ScenarioSpec
 from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
 
@@ -28,9 +28,12 @@ class Labels:
     labels: Mapping[str, Tensor]
     label: str  # the primary column
 
+    def __len__(self) -> int:
+        return len(self.labels[self.label])
+
 
 @dataclass(frozen=True, eq=False)
-class ReplayData:
+class ImageData:
     """A data set of small images, read whole: their pixels are tensors, not files."""
 
     images: ImageSet
@@ -47,15 +50,19 @@ class ReplayData:
         return self._labels(self.images.test)
 
     @property
-    def about(self) -> dict[str, Any]:
-        """What is kept of them with the results."""
-        return {
-            "names": {column: list(names) for column, names in self.images.names.items()},
-            "origin": asdict(Origin(self.images.name, BACKBONE, normalisation="authors")),
-            "n_train": len(self.images.train),
-            "n_test": len(self.images.test),
-            "in_features": _pixels(self.images.train)[0].numel(),  # pixels and channels
-        }
+    def names(self) -> Mapping[str, Sequence[str]]:
+        """The name of each class, per label column."""
+        return self.images.names
+
+    @property
+    def origin(self) -> Origin:
+        """Where they come from."""
+        return Origin(self.images.name, BACKBONE, normalisation="authors")
+
+    @property
+    def in_features(self) -> int:
+        """Pixels times channels."""
+        return _pixels(self.images.train)[0].numel()
 
     def scenario(self, spec: ScenarioSpec, order: int = 0) -> Scenario:
         """Lay out the tasks."""
@@ -83,7 +90,7 @@ def _pixels(images: Images) -> Tensor:
     return cast(Tensor, images.x)
 
 
-def read_replay_data(dataset: str, root: Path | None) -> ReplayData:
+def read_image_data(dataset: str, root: Path | None) -> ImageData:
     """Read the images of a data set from the folder of its official files."""
     look_up(dataset, AUTHORS, "data set of images of one size")
     if root is None:
@@ -93,4 +100,4 @@ def read_replay_data(dataset: str, root: Path | None) -> ReplayData:
             f"from {HOME})"
         )
     images = read_images(dataset, root)
-    return ReplayData(images, images.digest)
+    return ImageData(images, images.digest)

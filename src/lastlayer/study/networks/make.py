@@ -5,7 +5,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,11 +13,13 @@ import torch
 from torch import nn
 
 from lastlayer.features.backbones.resnet20 import ResNet20
-from lastlayer.study.meter import Tell
-from lastlayer.study.replay_data import ReplayData
-from lastlayer.study.replay_result import Stage, result_of
-from lastlayer.study.replay_run import METHOD, ReplayRun
-from lastlayer.study.result import Result
+from lastlayer.progress import Meter
+from lastlayer.study.heads.execute import choose_device
+from lastlayer.study.networks.data import ImageData
+from lastlayer.study.networks.result import Stage, result_of
+from lastlayer.study.networks.run import NetworkRun
+from lastlayer.study.result import Outcome, Result
+from lastlayer.study.run import Work
 from lastlayer.training.replay import train_replay
 from lastlayer.training.replay.learner import Network
 from lastlayer.training.replay.memory import ReplayStream
@@ -31,59 +33,32 @@ def backbone() -> nn.Module:
     return network
 
 
-def make_replay(
-    runs: Sequence[ReplayRun],
-    data: Mapping[str, ReplayData],
-    folder: Path,
-    device: torch.device,
-    progress: Tell | None = None,
-) -> Iterator[Result]:
+def make_networks(work: Work[NetworkRun, ImageData]) -> Iterator[list[Outcome]]:
     """Train networks, and give what came of each as soon as it is there.
 
-    Args:
-        runs: what to train.
-        data: the images by the name that the runs call them.
-        folder: for checkpoints. Those of a network are removed when the next result is asked for:
-            by then the caller has kept its own.
-        device: where to train.
-        progress: called with the images trained on so far, and all there will be; what checkpoints
-            hold is in neither.
+    Checkpoints of a network are removed when the next result is asked for: by then the caller has
+    kept its own. ``work.progress`` is told of the images trained on so far, and all there will be;
+    what checkpoints hold is in neither.
     """
-    tally = Tally(sum(n_images(run, data[run.features]) for run in runs), progress)
-
-    groups: dict[object, list[ReplayRun]] = defaultdict(list)
-    for run in runs:
+    device, left = choose_device(work.device), [run for run in work.runs if not work.done(run)]
+    meter = Meter(sum(n_images(run, work.data[run.features]) for run in left), work.progress)
+    groups: dict[object, list[NetworkRun]] = defaultdict(list)
+    for run in left:
         groups[together(run)].append(run)
     for group in groups.values():
-        images = data[group[0].features]
-        yield from _train(group, images, folder / _name(group[0], images), device, tally)
-
-
-@dataclass
-class Tally:
-    """Counts images, for the time that is left."""
-
-    left: int
-    tell: Tell | None
-    done: int = 0
-
-    def train(self, images: int) -> None:
-        """Count an epoch that was trained."""
-        self.left, self.done = self.left - images, self.done + images
-        if self.tell is not None:
-            self.tell(self.done, self.done + self.left)
-
-    def find(self, images: int) -> None:
-        """Count an epoch that need not be."""
-        self.left -= images
+        images = work.data[group[0].features]
+        folder = work.folder / _name(group[0], images)
+        for result in _train(group, images, folder, device, meter):
+            yield [result]
+    discard(work.runs, work.data, work.folder)  # of a study killed after they were kept
 
 
 def _train(
-    runs: Sequence[ReplayRun],
-    data: ReplayData,
+    runs: Sequence[NetworkRun],
+    data: ImageData,
     folder: Path,
     device: torch.device,
-    tally: "Tally",
+    meter: Meter,
 ) -> Iterator[Result]:
     """Train networks at once; what they have in common is that of the first."""
     stage = Stage(data, runs[0].scenario, device)
@@ -97,8 +72,8 @@ def _train(
         runs[0].rules,
         orders=[stage.order(run) for run in runs],
         folder=folder,
-        on_epoch=tally.train,
-        on_found=tally.find,
+        on_epoch=meter.add,
+        on_found=meter.drop,
     ):
         ends[end.network].append(end)
         if len(ends[end.network]) == len(stage.tasks):
@@ -106,7 +81,7 @@ def _train(
             shutil.rmtree(folder / str(end.network))
 
 
-def discard(runs: Iterable[ReplayRun], data: Mapping[str, ReplayData], folder: Path) -> None:
+def discard(runs: Iterable[NetworkRun], data: Mapping[str, ImageData], folder: Path) -> None:
     """Remove what is left of the checkpoints of networks that are kept, and empty folders."""
     for run in runs:
         group = folder / _name(run, data[run.features])
@@ -116,12 +91,12 @@ def discard(runs: Iterable[ReplayRun], data: Mapping[str, ReplayData], folder: P
                 left.rmdir()
 
 
-def together(run: ReplayRun) -> object:
+def together(run: NetworkRun) -> object:
     """Say which networks train at once: those that have this in common."""
     return run.dataset, run.scenario, run.balance, run.rules
 
 
-def n_images(run: ReplayRun, data: ReplayData) -> int:
+def n_images(run: NetworkRun, data: ImageData) -> int:
     """Count the images that a network is trained on, in all epochs of all tasks."""
     scenario = data.scenario(run.scenario, run.order)
     y = data.train.labels[scenario.label]
@@ -129,8 +104,8 @@ def n_images(run: ReplayRun, data: ReplayData) -> int:
     return sum(map(len, stream.rows)) * run.rules.epochs
 
 
-def _name(run: ReplayRun, data: ReplayData) -> str:
+def _name(run: NetworkRun, data: ImageData) -> str:
     """Name what a group has in common, for its folder: another setting has another one."""
     common = asdict(run.rules) | {"scenario": str(run.scenario), "images": data.fingerprint}
-    common["method"] = METHOD
+    common["method"] = run.method
     return sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]

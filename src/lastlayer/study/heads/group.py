@@ -10,13 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lastlayer.analysis import first_seen
+from lastlayer.analysis import causes_of_loss, class_norms, data_angles, first_seen
 from lastlayer.features import Features
+from lastlayer.results.arrays import MOST
 from lastlayer.scenarios import Scenario, subset
-from lastlayer.study.insight import insight
+from lastlayer.study.heads.run import Run
 from lastlayer.study.result import Result
-from lastlayer.study.run import Run
-from lastlayer.training.pool import Pool, Score, Stream
+from lastlayer.training.pool import Pool, Score, Stream, Vectors
 
 VISITS = 50_000  # samples that a gradient head sees in each epoch, where data are repeated
 
@@ -29,6 +29,7 @@ class Group:
     pool: Pool
     streams: Sequence[Stream]  # one for each run; equal ones are the same object
     task_orders: Sequence[tuple[int, ...]]  # one for each run
+    arrived: Sequence[NDArray[np.int64]]  # one for each run: when each class first came
     n_per_class: NDArray[np.int64]  # test samples
     n_per_task: NDArray[np.int64]  # empty where test data belong to no task
 
@@ -41,6 +42,7 @@ class Group:
             n_per_class=self.n_per_class,
             n_per_task=self.n_per_task,
             task_order=self.task_orders[number],
+            arrived=self.arrived[number],
             diverged=None if score.diverged < 0 else score.diverged,
             insight=self._insight(number, score),
         )
@@ -50,10 +52,38 @@ class Group:
         stream, run = self.streams[number], self.runs[number]
         if score.vectors is None or score.diverged >= 0 or len(stream.tasks) == 1:
             return {}
-        y = self.pool.y.cpu().numpy()
-        learned = first_seen([y[rows] for rows in stream.tasks], self.pool.n_classes)
         test_z, test_y = self.pool.test_z.cpu().numpy(), self.pool.test_y.cpu().numpy()
-        return insight(score.vectors, test_z, test_y, learned, whole=run.order == run.seed == 0)
+        whole = run.order == run.seed == 0
+        return _look_into(score.vectors, test_z, test_y, self.arrived[number], whole=whole)
+
+
+def _look_into(
+    vectors: Vectors, z: NDArray[Any], y: NDArray[Any], learned: NDArray[Any], *, whole: bool
+) -> dict[str, NDArray[Any]]:
+    """Return norm and bias (T, N) and causes of loss (T, N, 4), and with ``whole`` what maps need.
+
+    Args:
+        vectors: of the head after each of T tasks.
+        z: (m, h) test features.
+        y: (m,) their classes.
+        learned: (N,) the task in which each class first came, or −1.
+        whole: give the rows (T, N, h) and the mean angles of data to rows (T, N, N) too.
+    """
+    weight, gain, bias = vectors.weight.numpy(), vectors.gain.numpy(), vectors.bias.numpy()
+    found = {
+        "norm": class_norms(weight),
+        "bias": bias,
+        "causes": causes_of_loss(weight * gain[..., None], bias, z, y, learned),
+    }
+    if whole:
+        maps = {"weight": weight, "data_angles": data_angles(z, y, weight)}
+        found |= {name: array for name, array in maps.items() if 4 * array.size <= MOST}
+    return {name: _narrow(array) for name, array in found.items()}
+
+
+def _narrow(array: NDArray[Any]) -> NDArray[Any]:
+    """Halve what is stored: pictures need no more."""
+    return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
 
 
 def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:
@@ -67,12 +97,17 @@ def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:
     )
     distinct = {(run.order, run.seed): run for run in runs}
     made = {key: _stream(run, data) for key, run in distinct.items()}
+    came = {
+        key: first_seen([y[rows].numpy() for rows in stream.tasks], first.n_classes)
+        for key, (stream, _) in made.items()
+    }
     of_runs = [made[run.order, run.seed] for run in runs]
     return Group(
         runs=runs,
         pool=pool.to(device),
         streams=[stream for stream, _ in of_runs],
         task_orders=[order for _, order in of_runs],
+        arrived=[came[run.order, run.seed] for run in runs],
         n_per_class=test_y.bincount(minlength=first.n_classes).numpy(),
         n_per_task=np.array(sizes, dtype=np.int64),
     )

@@ -1,0 +1,127 @@
+"""How far work has come: one meter that counts it, and one place that draws it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from time import monotonic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+Tell = Callable[[int, int], None]  # takes the work done, and all there is
+
+
+class Meter:
+    """Counts work, from any thread: how much is done, how fast, and how long it will take.
+
+    What was done before the first call does not count for the speed.
+
+    >>> clock = iter([10.0, 14.0, 15.0])
+    >>> meter = Meter(2000, lambda done, total: print(done, "of", total), lambda: next(clock))
+    >>> meter.reach(1000)
+    1000 of 2000
+    >>> meter.add(400)
+    1400 of 2000
+    >>> meter.speed, meter.left
+    (100.0, 6.0)
+    """
+
+    def __init__(
+        self, total: int = 0, tell: Tell | None = None, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.done, self.total = 0, total
+        self._tell, self._clock, self._lock = tell, clock, Lock()
+        self._first: tuple[int, float] | None = None
+        self._last = 0.0
+
+    def add(self, amount: int) -> None:
+        """Count work that was done now; there is never more of it than there is in all."""
+        with self._lock:
+            self._set(min(self.done + amount, self.total))
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        """Take note of all that is done by now, and of all there is."""
+        with self._lock:
+            if total is not None and total != self.total:  # other work, which takes another time
+                self.total, self._first = total, None
+            self._set(done)
+
+    def drop(self, amount: int) -> None:
+        """Take work out that need not be done."""
+        with self._lock:
+            self.total -= amount
+
+    @property
+    def speed(self) -> float:
+        """How much is done in a second."""
+        done, start = self._first or (0, 0.0)
+        return (self.done - done) / (self._last - start) if self._last > start else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """The seconds until all is done; None: that is not known yet."""
+        return (self.total - self.done) / self.speed if self.speed > 0 else None
+
+    def _set(self, done: int) -> None:
+        self.done, self._last = done, self._clock()
+        if self._first is None:
+            self._first = done, self._last
+        if self._tell is not None:
+            self._tell(self.done, self.total)
+
+
+@contextmanager
+def bar(title: str, show: bool = True, unit: str = "") -> Iterator[Tell | None]:
+    """Give what draws the progress on stderr if that is a terminal; None where nothing is shown.
+
+    Args:
+        title: what stands before the bar.
+        show: whether to draw at all.
+        unit: what is counted, such as "images": how many there are, and how many a second.
+    """
+    if not show:
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415  (for those who want to see it)
+
+    console = Console(stderr=True)
+    with drawn(console, unit, disable=not console.is_terminal) as progress:
+        task, meter = progress.add_task(title, total=None, speed="…"), Meter()
+
+        def tell(done: int, total: int) -> None:
+            meter.reach(done, total)
+            progress.update(task, completed=done, total=total, speed=f"{meter.speed:.0f}")
+
+        yield tell
+
+
+def drawn(console: "Console", unit: str = "", *, disable: bool = False) -> "Progress":
+    """Return rich's progress as all our commands show it: a bar, and the time that is left."""
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    title = TextColumn("{task.description}", markup=False)
+    counted = (MofNCompleteColumn(), TextColumn(f"{{task.fields[speed]}} {unit}/s"))
+    columns = (title, BarColumn(), *(counted if unit else ()), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=disable)
+
+
+def duration(seconds: float) -> str:
+    """Write a time as one would say it.
+
+    >>> duration(7), duration(33), duration(200), duration(8000)
+    ('some seconds', 'about 30 s', 'about 3 min', 'about 2.2 h')
+    """
+    if seconds < 15:
+        return "some seconds"
+    if seconds < 90:
+        return f"about {10 * round(seconds / 10)} s"
+    time = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"about {time}"

@@ -1,0 +1,123 @@
+"""The columns of the table of runs: the one list of what is stored of a run, in words and types.
+
+The table's DDL and its migrations, the types of polars, which columns ``Study.runs`` and
+``Study.replay`` show, and the table in docs/study.md are made from it. A new column is a line here,
+with the version of the file that brings it, and that version's line in schema.py.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import polars as pl
+
+Kind = Literal["head", "network"]
+KINDS: tuple[Kind, ...] = ("head", "network")  # what a run is a run of
+STATES = ("planned", "done", "failed")
+
+SqlType = Literal["TEXT", "INTEGER", "REAL"]
+PYTHON: dict[SqlType, tuple[type, ...]] = {"TEXT": (str,), "INTEGER": (int,), "REAL": (float,)}
+POLARS: dict[SqlType, type[pl.DataType]] = {
+    "TEXT": pl.String,
+    "INTEGER": pl.Int64,
+    "REAL": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of runs."""
+
+    name: str
+    type: SqlType
+    meaning: str
+    unit: str = ""
+    of: tuple[Kind, ...] = KINDS  # the kinds of run that have it
+    since: int = 1  # the version of the file that brought it
+    rule: str = ""  # what SQLite holds it to
+    shown: bool = True  # in Study.runs and Study.replay
+
+    @property
+    def ddl(self) -> str:
+        """Write it as it stands in CREATE TABLE and ALTER TABLE."""
+        return " ".join(filter(None, (f'"{self.name}"', self.type, self.rule)))
+
+
+def _one_of(names: Sequence[str], column: str) -> str:
+    values = ", ".join(f"'{name}'" for name in names)
+    return f"NOT NULL DEFAULT '{names[0]}' CHECK ({column} IN ({values}))"
+
+
+_text: Callable[..., Column] = partial(Column, type="TEXT")
+_integer: Callable[..., Column] = partial(Column, type="INTEGER")
+_real: Callable[..., Column] = partial(Column, type="REAL")
+_NEEDED = "NOT NULL"
+_SHARE, _SAMPLES = "share, 0 to 1", "test samples"
+
+# In the order in which they lie in the file: a new one comes last.
+COLUMNS: tuple[Column, ...] = (
+    _integer("id", meaning="number of the row", rule="PRIMARY KEY", shown=False),
+    _text("digest", meaning="name of the run: all that decides its numbers", unit="SHA-256",
+          rule="NOT NULL UNIQUE"),
+    _integer("generation", meaning="number of the plan that it first appeared in", rule=_NEEDED,
+             shown=False),
+    _text("state", meaning="planned, done or failed", rule=_one_of(STATES, "state")),
+    _text("features", meaning="name of the data", rule=_NEEDED),
+    _text("scenario", meaning="name, or kind:argument/label", rule=_NEEDED),
+    _text("label", meaning="the label column that is learned", rule=_NEEDED),
+    _text("head", meaning="head, or the layer on top of a network", rule=_NEEDED),
+    _text("mask", meaning="none, single or group", rule=_NEEDED),
+    _text("preset", meaning="exact or paper", rule=_NEEDED, of=("head",)),
+    _real("lr", meaning="learning rate; null for a head without gradient"),
+    _integer("order", meaning="seed of the order of tasks", rule=_NEEDED),
+    _integer("seed", meaning="seed of first weights, shuffling and subset", rule=_NEEDED),
+    _integer("subset", meaning="samples drawn, with replacement; null: all", unit="samples",
+             of=("head",)),
+    _integer("n_classes", meaning="classes"),
+    _integer("n_tasks", meaning="tasks"),
+    _integer("epochs", meaning="epochs of each task"),
+    _real("final", meaning="accuracy on the whole test set at the end", unit=_SHARE),
+    _real("average", meaning="average incremental accuracy", unit=_SHARE),
+    _real("forgetting", meaning="average forgetting", unit="share, −1 to 1"),
+    _real("backward_transfer", meaning="backward transfer", unit="share, −1 to 1"),
+    _real("forward_transfer", meaning="forward transfer", unit="share, −1 to 1", of=("head",)),
+    _integer("lost", meaning="right when their class was learned, wrong at the end; linear heads",
+             unit=_SAMPLES),
+    _integer("lost_to_weights", meaning="… lost to changed weights", unit=_SAMPLES, of=("head",)),
+    _integer("lost_to_interference", meaning="… lost to later classes", unit=_SAMPLES,
+             of=("head",)),
+    _integer("lost_to_either", meaning="… that undoing either would save", unit=_SAMPLES,
+             of=("head",)),
+    _integer("lost_together", meaning="… that only undoing both would save", unit=_SAMPLES,
+             of=("head",)),
+    _integer("diverged", meaning="when it left the finite numbers",
+             unit="step; epoch of a network"),
+    _text("message", meaning="why it failed"),
+    _real("balance", meaning="instances of an old class for each of a new one", of=("network",),
+          since=2),
+    _integer("per_class", meaning="images of a class that are remembered", unit="images",
+             of=("network",), since=2),
+    _integer("batch_size", meaning="batch size", unit="images", of=("network",), since=2),
+    _text("optimizer", meaning="adam or sgd", of=("network",), since=2),
+    _integer("images", meaning="trained on, in all epochs", unit="images", of=("network",),
+             since=2),
+    _real("lost_share_weights", meaning="part of weights in what was lost", unit=_SHARE,
+          of=("network",), since=2),
+    _real("lost_share_interference", meaning="part of interference in it", unit=_SHARE,
+          of=("network",), since=2),
+    _real("lost_share_drift", meaning="part of projection drift in it; the parts sum to 1",
+          unit=_SHARE, of=("network",), since=2),
+    _text("fingerprint", meaning="data and method that it was made with; null: those of now",
+          since=3, shown=False),
+    _text("kind", meaning="head, or network (trained end to end)", since=4,
+          rule=_one_of(KINDS, "kind"), shown=False),
+    _text("arrays", meaning="a digest of each of its arrays, by name", unit="JSON", since=4,
+          shown=False),
+    _text("checksum", meaning="of all the other columns", unit="SHA-256", since=4, shown=False),
+)  # fmt: skip
+
+
+def shown(kind: Kind) -> list[str]:
+    """Name the columns that a table of one kind of run has."""
+    return [column.name for column in COLUMNS if column.shown and kind in column.of]

@@ -1,0 +1,70 @@
+"""The door for results files that are read: wherever they lie, and whatever is in them."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from lastlayer.errors import BusyError, FileFormatError
+from lastlayer.reading import reading
+from lastlayer.results.schema import check
+from lastlayer.results.store import damaged
+
+WHAT = "a results file of lastlayer"
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
+    """Open a results file for reading, and give its version; every error within names the file."""
+    with reading(path, WHAT, "restore a copy, or move it away") as place:
+        try:
+            with closing(_connect(place.resolve())) as connection:
+                version = check(connection, path)
+                if not version:
+                    raise FileFormatError(f"expected {WHAT}, got an empty one: {path}")
+                yield connection, version
+        except sqlite3.DatabaseError as error:
+            raise damaged(path, error) from error
+
+
+def copy_to_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """Return a copy of an open file that can be changed without changing it."""
+    copy = sqlite3.connect(":memory:", isolation_level=None)
+    connection.backup(copy)
+    return copy
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Open the file where it lies, with what a killed writer left in the journal beside it.
+
+    SQLite reads a write-ahead log where it may write beside it, and undoes a half-made change (of
+    a writer killed while it brought the file to a new version) in the file itself. Where it cannot,
+    file and journal are read from copies; without a journal, the file is read as it lies.
+    """
+    writable = os.access(path.parent, os.W_OK)
+    for suffix in ("-journal",) if writable else ("-journal", "-wal"):
+        journal = path.with_name(f"{path.name}{suffix}")
+        if journal.exists() and journal.stat().st_size:
+            return _with_journal(path, journal)
+    fixed = "" if writable else "&immutable=1"
+    return sqlite3.connect(f"{path.as_uri()}?mode=ro{fixed}", uri=True)
+
+
+def _with_journal(path: Path, journal: Path) -> sqlite3.Connection:
+    """Read a file and its journal from copies in a folder of our own."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = [_state(file) for file in (path, journal)]
+        for file in (path, journal):
+            shutil.copyfile(file, Path(folder) / file.name)
+        if before != [_state(file) for file in (path, journal)]:
+            raise BusyError(f"another process is writing to {path}: try again in a moment")
+        with closing(sqlite3.connect(Path(folder) / path.name)) as copy:
+            return copy_to_memory(copy)
+
+
+def _state(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,308 @@
+"""What a results file may hold: nothing that was altered is believed, and nothing in it runs."""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+import version_0_1
+from test_store import DONE, RUN
+
+from lastlayer.errors import BusyError, FileFormatError, LastLayerError
+from lastlayer.results import load_study, opening
+from lastlayer.results.arrays import MOST, pack
+from lastlayer.results.store import FILE, Record, open_store
+
+ABOUT = {"names": {"y": ["a", "b"]}, "origin": {}, "n_train": 9, "n_test": 3, "in_features": 2}
+CURVE = np.arange(60, dtype=np.int32).reshape(6, 10)
+
+
+def keep(folder: Path) -> Path:
+    """Write a study of two finished runs, one that failed and one that is planned."""
+    with open_store(folder) as store:
+        store.describe("a plan", {"mine": ("abc", ABOUT)}, version="1")
+        what = RUN | {"fingerprint": "abc"}
+        store.plan(dict.fromkeys(("one", "two", "failed", "planned"), what))
+        arrays = {"right_by_class": CURVE, "norm": np.ones(3)}
+        store.save([Record(name, DONE, arrays) for name in ("one", "two")])
+        store.save([Record("failed", {"state": "failed", "message": "no"})])
+    return folder
+
+
+def change(folder: Path, script: str) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as file:
+        file.executescript(script)
+
+
+def read_all(folder: Path) -> None:
+    study = load_study(folder)
+    for name in (*study.array_names(), "right_by_class", "norm"):
+        study.arrays(name)
+
+
+def write(folder: Path) -> None:
+    with open_store(folder) as store:
+        store.plan({"one": RUN, "three": RUN})
+
+
+def test_what_was_written_is_believed(tmp_path: Path) -> None:
+    read_all(keep(tmp_path))
+    assert "unverified" not in load_study(tmp_path).about
+    write(tmp_path)  # a failed run is planned again, one is new, and all are sealed again
+    read_all(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "UPDATE run SET final = 0.919 WHERE digest = 'one'",
+        "UPDATE run SET final = NULL WHERE digest = 'one'",
+        "UPDATE run SET head = 'slda' WHERE digest = 'planned'",
+        "UPDATE run SET message = 'yes' WHERE digest = 'failed'",
+        "UPDATE run SET state = 'planned' WHERE digest = 'one'",
+        "UPDATE run SET digest = 'uno' WHERE digest = 'one'",
+        "UPDATE run SET kind = 'network' WHERE digest = 'one'",
+        "UPDATE run SET balance = 0.5 WHERE digest = 'one'",
+        "UPDATE run SET checksum = NULL WHERE digest = 'one'",
+        "UPDATE run SET final = CAST('0.75' AS BLOB) WHERE digest = 'one'",
+        "UPDATE run SET arrays = '{}' WHERE digest = 'one'",
+        "UPDATE run SET fingerprint = 'abd' WHERE digest = 'one'",
+    ],
+)
+def test_an_altered_run_is_found_out(tmp_path: Path, script: str) -> None:
+    change(keep(tmp_path), script)
+    for use in (load_study, write):
+        with pytest.raises(FileFormatError, match="altered after it was written: the checksum of"):
+            use(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "UPDATE array SET content = (SELECT content FROM array WHERE name = 'norm')",
+        "UPDATE array SET shape = '[10, 6]' WHERE name = 'right_by_class'",
+        "UPDATE array SET type = '<f4' WHERE name = 'right_by_class'",
+        "UPDATE array SET name = 'bias' WHERE name = 'norm'",
+        "DELETE FROM array WHERE name = 'norm'",
+        "UPDATE array SET run = 5 - run",
+        "UPDATE data SET fingerprint = 'abd'",
+        "UPDATE data SET about = replace(about, 'a', 'b')",
+    ],
+)
+def test_altered_arrays_and_data_are_found_out(tmp_path: Path, script: str) -> None:
+    change(keep(tmp_path), script)
+    with pytest.raises(FileFormatError, match="altered after it was written: the checksum of"):
+        read_all(tmp_path)
+
+
+def test_no_flipped_bit_of_an_accuracy_goes_unnoticed(tmp_path: Path) -> None:
+    content = (keep(tmp_path) / FILE).read_bytes()
+    stored = np.array(DONE["final"], dtype=">f8").tobytes()
+    places = [at for at in range(len(content) - 8) if content[at : at + 8] == stored]
+    assert len(places) == 2
+    for bit in range(64):
+        flipped = bytearray(content)
+        flipped[places[0] + bit // 8] ^= 1 << bit % 8
+        (tmp_path / FILE).write_bytes(flipped)
+        with pytest.raises(FileFormatError, match="altered"):
+            load_study(tmp_path)
+
+
+STRANGERS = [
+    "CREATE TRIGGER better AFTER UPDATE ON run BEGIN UPDATE run SET final = 1; END",
+    "CREATE VIEW more AS SELECT * FROM run",
+    "CREATE TABLE more (x)",
+    "CREATE INDEX more ON run (head)",
+    "ALTER TABLE run ADD COLUMN more TEXT",
+    "ALTER TABLE run ADD COLUMN more TEXT GENERATED ALWAYS AS (head) VIRTUAL",
+    "ALTER TABLE run DROP COLUMN message",
+    "CREATE VIRTUAL TABLE more USING fts5(x)",
+    """DROP TABLE study; CREATE VIEW study AS WITH RECURSIVE n(x) AS
+       (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT max(x) AS name, 1 AS value FROM n""",
+]
+
+
+@pytest.mark.parametrize("script", STRANGERS)
+def test_what_is_not_ours_is_refused_before_anything_runs(tmp_path: Path, script: str) -> None:
+    change(keep(tmp_path), script)
+    before = (tmp_path / FILE).read_bytes()
+    for use in (load_study, write):
+        with pytest.raises(FileFormatError, match="altered by another program: it "):
+            use(tmp_path)
+    assert (tmp_path / FILE).read_bytes() == before
+
+
+@pytest.fixture(name="old")
+def _old(tmp_path: Path) -> Path:
+    """Lay out a file without checksums: it is believed, as far as it can be read."""
+    shutil.copyfile(version_0_1.FILE, tmp_path / FILE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("UPDATE run SET final = 'much'", "column 'final' holds str"),
+        ("UPDATE run SET seed = 0.5", "column 'seed' holds float"),
+        ("UPDATE run SET head = CAST('mean' AS BLOB)", "column 'head' holds bytes"),
+        ("UPDATE run SET head = CAST(x'ff' AS TEXT)", "is damaged: Could not decode"),
+        ("UPDATE data SET about = '{'", "is damaged: what is known of the data 'small"),
+        ("UPDATE data SET about = '{\"colour\": 1}'", "is damaged: what is known of the data"),
+        ("UPDATE array SET shape = '[-1]'", "expected a shape such as"),
+        ("UPDATE array SET shape = '[1e3]'", "expected a shape such as"),
+        ("UPDATE array SET type = 'O'", "expected a type such as '<f4', got 'O'"),
+        ("UPDATE array SET content = x'00'", "is damaged: the array"),
+        ("UPDATE array SET content = 7", "expected bytes, got int"),
+        ("PRAGMA user_version = -3", "expected results of version 1 or later, got -3"),
+    ],
+)
+def test_nonsense_in_an_old_file_is_named(old: Path, script: str, message: str) -> None:
+    change(old, script)
+    with pytest.raises(FileFormatError, match=message) as raised:
+        read_all(old)
+    assert str(old / FILE) in str(raised.value)
+
+
+def test_deep_json_in_an_old_file_is_named(old: Path) -> None:
+    change(old, f"UPDATE data SET about = '{'[' * 100_000}'")
+    with pytest.raises(FileFormatError, match="is damaged: what is known of the data"):
+        load_study(old)
+
+
+def put(folder: Path, shape: list[int], content: bytes) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as file:
+        values = ("|u1", json.dumps(shape), content)
+        file.execute("UPDATE array SET type = ?, shape = ?, content = ?", values)
+        file.commit()
+
+
+def test_an_array_takes_no_more_than_is_stated(old: Path) -> None:
+    bomb = zlib.compress(bytes(64 << 20), 9)
+    put(old, [MOST + 1], bomb)
+    with pytest.raises(FileFormatError, match="array of at most 512 MiB"):
+        read_all(old)
+    put(old, [10], bomb)  # it announces less than it holds
+    with pytest.raises(FileFormatError, match="expected 10 bytes"):
+        read_all(old)
+
+
+def test_arrays_take_no_more_at_once_than_is_stated(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lastlayer.results.study.AT_ONCE", 1 << 10)
+    put(old, [200], zlib.compress(bytes(200)))
+    with pytest.raises(FileFormatError, match="ask for fewer runs at a time"):
+        load_study(old).arrays("right_by_class")
+
+
+def test_an_array_that_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lastlayer.results.arrays.MOST", 1 << 20)
+    with pytest.raises(LastLayerError, match="at most 1 MiB, got 2 MiB"):
+        pack(np.zeros(1 << 18))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_ordinary_file_is_refused(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / FILE)
+    for use in (load_study, write):
+        with pytest.raises(LastLayerError, match=r"results.sqlite"):
+            use(tmp_path)
+
+
+@pytest.fixture(name="place")
+def _place() -> Iterator[Path]:
+    """Give a folder that every user can reach."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def in_a_child(work: Callable[[], object], *, as_nobody: bool = False) -> str:
+    """Do something in a process of its own, and give what it says; it may be killed."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            if as_nobody and os.geteuid() == 0:  # root may write anywhere
+                os.setuid(65534)
+            os.write(write, str(work()).encode())
+        except BaseException as error:
+            os.write(write, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as said:
+        text = said.read().decode()
+    os.waitpid(child, 0)
+    return text
+
+
+def count(folder: Path) -> tuple[bool, list[tuple[str, int]]]:
+    """Say whether a folder may be written, and count runs; polars cannot be forked."""
+    query = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state"
+    with opening.opened(folder / FILE) as (connection, _):
+        return os.access(folder, os.W_OK), connection.execute(query).fetchall()
+
+
+def save_and_die(folder: Path) -> None:
+    with open_store(folder) as store:
+        store.plan(dict.fromkeys(("one", "two"), RUN))
+        store.save([Record(name, DONE, {"norm": np.ones(3)}) for name in ("one", "two")])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_journal_is_read_where_nobody_may_write(place: Path) -> None:
+    in_a_child(lambda: save_and_die(place))
+    assert (place / f"{FILE}-wal").stat().st_size
+    (place / f"{FILE}-shm").unlink(missing_ok=True)
+    for path in place.iterdir():
+        path.chmod(0o644)
+    place.chmod(0o555)
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+
+    assert in_a_child(lambda: count(place), as_nobody=True) == "(False, [('done', 2)])"
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+
+
+def test_a_file_at_rest_is_read_where_nobody_may_write(place: Path) -> None:
+    keep(place)
+    (place / FILE).chmod(0o644)
+    place.chmod(0o555)
+    states = [("done", 2), ("failed", 1), ("planned", 1)]
+    assert in_a_child(lambda: count(place), as_nobody=True) == f"(False, {states})"
+
+
+def test_a_writer_killed_in_a_migration_is_undone_for_who_reads(old: Path) -> None:
+    """A rollback journal of another size than nothing means that a change was half made."""
+
+    def begin_and_die() -> None:
+        with closing(sqlite3.connect(old / FILE, isolation_level=None)) as file:
+            file.execute("PRAGMA journal_mode = DELETE")
+            file.execute("PRAGMA cache_size = 1")  # pages are written before the change is whole
+            file.executescript("BEGIN; UPDATE run SET final = 1; UPDATE array SET content = x'00';")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    expected = load_study(old).done
+    in_a_child(begin_and_die)
+    assert (old / f"{FILE}-journal").stat().st_size
+    assert load_study(old).done.equals(expected)
+
+
+def test_a_copy_that_changes_meanwhile_is_not_believed(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (old / f"{FILE}-journal").write_bytes(b"something")
+    states = iter(range(9))
+    monkeypatch.setattr(opening, "_state", lambda file: next(states))
+    with pytest.raises(BusyError, match="try again"):
+        load_study(old)
