@@ -16,7 +16,8 @@ from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
 
 NETWORK = {
-    "features": "cifar10 images", "scenario": "cifar10", "label": "class", "preset": "paper",
+    "kind": "network", "features": "cifar10 images", "scenario": "cifar10", "label": "class",
+    "preset": "paper",
     "lr": 0.001, "epochs": 5, "per_class": 20, "batch_size": 8, "optimizer": "adam",
 }  # fmt: skip
 GAIN = {0.01: 0.25, 1.0: 0.125}  # of group masking

@@ -216,12 +216,14 @@ def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
 
 def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
     from lastlayer.study.networks.run import setting_of  # noqa: PLC0415
-    from lastlayer.training.replay import ReplayRules  # noqa: PLC0415
+    from lastlayer.training.replay import ReplayRules, TrainingOptions  # noqa: PLC0415
 
     yield "features", "scenario", "setting", "layer", "images", "final accuracy in %"
     for row in networks.iter_rows(named=True):
         mean, deviation = (percent(row[name]) for name in ("mean", "deviation"))
         accuracy = "diverged" if mean is None else spread(mean, deviation)
         rules = ReplayRules(**{rule.name: row[rule.name] for rule in fields(ReplayRules)})
-        what = row["features"], row["scenario"], setting_of(row["balance"], rules), row["head"]
+        kept = {name: row[name] for name in ("clip", "start", "precision") if row[name] is not None}
+        setting = setting_of(row["balance"], rules, TrainingOptions(**kept))
+        what = row["features"], row["scenario"], setting, row["head"]
         yield *what, f"{row['images']:,.0f}", accuracy

@@ -1,5 +1,7 @@
 """Tables made from runs: means and deviations over seeds, and the best head of each scenario."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 # Of heads that are equally good the first here is the best: it keeps and computes less.
@@ -8,7 +10,7 @@ _THRIFT = ("mean", "slda", "linear", "linear_no_bias", "weight_norm", "original_
            "cosine", "median", "knn")  # fmt: skip
 CELL = ("features", "scenario", "label", "preset", "subset", "head", "mask", "lr")
 NETWORK_CELL = ("features", "scenario", "label", "balance", "head", "mask", "lr",
-        "epochs", "per_class", "batch_size", "optimizer")  # fmt: skip
+        "epochs", "per_class", "batch_size", "optimizer", "clip", "start", "precision")  # fmt: skip
 SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
 
 
@@ -77,6 +79,11 @@ def best_heads(runs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _there(table: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Keep the columns that a table has: one that an earlier version exported lacks the newest."""
+    return [name for name in columns if name in table.columns]
+
+
 def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
     """Give the final accuracy against replay balance, and what it cost (Fig. 7).
 
@@ -92,7 +99,7 @@ def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
     """
     final = pl.col("final")
     return (
-        networks.group_by(NETWORK_CELL, maintain_order=True)
+        networks.group_by(_there(networks, NETWORK_CELL), maintain_order=True)
         .agg(
             final.mean().alias("mean"),
             deviation(final).alias("deviation"),

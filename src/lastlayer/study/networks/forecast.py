@@ -1,6 +1,6 @@
 """How long networks will train, about: their images, at the rate of a few steps taken just now."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from time import perf_counter
 
@@ -12,7 +12,7 @@ from lastlayer.study.networks.run import NetworkRun, setting_of
 from lastlayer.study.run import Forecast
 from lastlayer.training.replay.image_pool import make_image_pool
 from lastlayer.training.replay.learner import Learner, Network
-from lastlayer.training.replay.steps import steps_of, take_epoch
+from lastlayer.training.replay.ways import way_for
 
 STEPS = 10  # timed of each network
 
@@ -29,17 +29,17 @@ def forecast_networks(
     for digest, run in runs.items():
         if digest not in kept:
             left[_what(run)].append(run)
-    together = max(map(len, left.values()), default=0)
-    example = {run.rules.batch_size: run for group in left.values() for run in group}
-    rates = {size: _rate(run, together, device) for size, run in example.items()}
+    groups: dict[object, list[NetworkRun]] = defaultdict(list)
+    for run in (run for group in left.values() for run in group):
+        groups[make.together(run)].append(run)
+    rates = {which: _rate(group[0], len(group), device) for which, group in groups.items()}
     return [
         Forecast(
             *what,
             count[what],
             len(group),
             sum(
-                make.n_images(run, data[run.features]) / rates[run.rules.batch_size]
-                for run in group
+                make.n_images(run, data[run.features]) / rates[make.together(run)] for run in group
             ),
         )
         for what, group in left.items()
@@ -47,7 +47,7 @@ def forecast_networks(
 
 
 def _what(run: NetworkRun) -> tuple[str, str, str]:
-    return run.features, str(run.scenario), setting_of(run.balance, run.rules)
+    return run.features, str(run.scenario), setting_of(run.balance, run.rules, run.options)
 
 
 def _rate(run: NetworkRun, n: int, device: torch.device) -> float:
@@ -60,13 +60,18 @@ def _rate(run: NetworkRun, n: int, device: torch.device) -> float:
     order = torch.arange(size).repeat(STEPS)
     learners = [
         Learner(
-            Network(run.head, run.mask, 1.0, seed), pool, make.backbone, rules.optimizer, rules.lr
+            Network(run.head, run.mask, 1.0, seed),
+            pool,
+            make.backbone,
+            rules.optimizer,
+            rules.lr,
+            run.options,
         )
         for seed in range(n)
     ]
-    steps = [steps_of(learner, size, len(order)) for learner in learners]
-    take_epoch(steps, [order[:size]] * n)  # sets things up
+    way = way_for(learners, size, len(order), run.options)
+    way.take_epoch(learners, [order] * n)  # sets things up
     start = perf_counter()
-    take_epoch(steps, [order] * n)
+    way.take_epoch(learners, [order] * n)
     float(learners[0].layer.weight.detach().sum())  # waits for a GPU
     return n * len(order) / (perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Making networks end to end: those of one balance at once, and on from where they were left."""
+"""Making networks end to end: those of one setting at once, and on from where they were left."""
 
 import json
 import shutil
@@ -70,6 +70,7 @@ def _train(
         list(by_network),
         backbone,
         runs[0].rules,
+        runs[0].options,
         orders=[stage.order(run) for run in runs],
         folder=folder,
         on_epoch=meter.add,
@@ -93,7 +94,7 @@ def discard(runs: Iterable[NetworkRun], data: Mapping[str, ImageData], folder: P
 
 def together(run: NetworkRun) -> object:
     """Say which networks train at once: those that have this in common."""
-    return run.dataset, run.scenario, run.balance, run.rules
+    return run.dataset, run.scenario, run.rules, run.options
 
 
 def n_images(run: NetworkRun, data: ImageData) -> int:
@@ -107,5 +108,5 @@ def n_images(run: NetworkRun, data: ImageData) -> int:
 def _name(run: NetworkRun, data: ImageData) -> str:
     """Name what a group has in common, for its folder: another setting has another one."""
     common = asdict(run.rules) | {"scenario": str(run.scenario), "images": data.fingerprint}
-    common["method"] = run.method
+    common |= {"method": run.method, **run.options.decisive()}
     return sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]

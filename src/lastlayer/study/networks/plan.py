@@ -12,8 +12,10 @@ from lastlayer.features.backbones.preparation import AUTHORS
 from lastlayer.names import look_up
 from lastlayer.study.networks.run import NetworkRun
 from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict
-from lastlayer.training.replay import ReplayRules
+from lastlayer.training.replay import ReplayRules, TrainingOptions
 from lastlayer.training.replay.learner import OPTIMIZERS
+from lastlayer.training.replay.options import PRECISIONS
+from lastlayer.training.replay.start import STARTS
 
 
 def _layer(value: Any) -> str:
@@ -32,6 +34,16 @@ def _dataset(value: Any) -> str:
 
 def _optimizer(value: Any) -> str:
     look_up(str(value), OPTIMIZERS, "optimizer")
+    return str(value)
+
+
+def _start(value: Any) -> str:
+    look_up(str(value), STARTS, "start")
+    return str(value)
+
+
+def _precision(value: Any) -> str:
+    look_up(str(value), PRECISIONS, "precision")
     return str(value)
 
 
@@ -55,6 +67,9 @@ class Replay(Strict):
     batch_size: Annotated[int, Field(ge=2, le=MOST)] = ReplayRules.batch_size
     optimizer: Annotated[str, PlainValidator(_optimizer)] = ReplayRules.optimizer
     lr: Rate = ReplayRules.lr
+    clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    start: Annotated[str, PlainValidator(_start)] = TrainingOptions.start
+    precision: Annotated[str, PlainValidator(_precision)] = TrainingOptions.precision
 
     def count(self, seeds: tuple[int, ...]) -> int:
         """Return how many networks it makes; ``seeds`` are the plan's."""
@@ -64,7 +79,8 @@ class Replay(Strict):
     def runs(self, seeds: tuple[int, ...]) -> Iterator[NetworkRun]:
         """Give every combination; ``seeds`` are the plan's."""
         rules = ReplayRules(self.epochs, self.batch_size, self.per_class, self.optimizer, self.lr)
+        options = TrainingOptions(self.clip, self.start, self.precision)
         kinds = product(self.scenario, self.balance, self.heads, self.seeds or seeds)
         for scenario, balance, head, seed in kinds:
             layer, mask = split_name(head)
-            yield NetworkRun(self.dataset, scenario, layer, mask, balance, seed, rules)
+            yield NetworkRun(self.dataset, scenario, layer, mask, balance, seed, rules, options)

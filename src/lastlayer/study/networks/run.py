@@ -8,21 +8,23 @@ from lastlayer.results.columns import Kind
 from lastlayer.results.store import Columns
 from lastlayer.study.run import digest_of
 from lastlayer.study.scenario_spec import ScenarioSpec
-from lastlayer.training.replay import ReplayRules
+from lastlayer.training.replay import ReplayRules, TrainingOptions
 from lastlayer.training.replay.learner import Network
 
 BACKBONE = "resnet20"
 
 
-def setting_of(balance: float, rules: ReplayRules) -> str:
-    """Say what a network has besides its layer: the balance, and rules that are not the paper's.
+def setting_of(balance: float, rules: ReplayRules, options: TrainingOptions) -> str:
+    """Say what a network has besides its layer: the balance, and what is not the usual.
 
-    >>> setting_of(0.1, ReplayRules(epochs=20))
-    'balance 0.1, epochs 20'
+    >>> setting_of(0.1, ReplayRules(epochs=20), TrainingOptions(clip=10))
+    'balance 0.1, epochs 20, clip 10'
     """
     usual = asdict(ReplayRules())
-    other = (f"{name} {value}" for name, value in asdict(rules).items() if value != usual[name])
-    return ", ".join([f"balance {balance:g}", *other])
+    other = {name: value for name, value in asdict(rules).items() if value != usual[name]}
+    words = (f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+             for name, value in (other | options.decisive()).items())  # fmt: skip
+    return ", ".join([f"balance {balance:g}", *words])
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class NetworkRun:
     balance: float = 1.0
     seed: int = 0  # of everything drawn at random, and of the order of the tasks
     rules: ReplayRules = field(default_factory=ReplayRules)
+    options: TrainingOptions = field(default_factory=TrainingOptions)
 
     def __post_init__(self) -> None:
         """Check the names and numbers."""
@@ -66,12 +69,15 @@ class NetworkRun:
     @property
     def settings(self) -> Columns:
         """The columns that only networks have; their layers are the paper's under any preset."""
-        return {"preset": "paper", "balance": self.balance, **asdict(self.rules)}
+        options = {name: getattr(self.options, name) for name in ("clip", "start", "precision")}
+        return {"preset": "paper", "balance": self.balance, **asdict(self.rules), **options}
 
     @property
     def place(self) -> str:
         """What it can be compared on."""
-        return f"{self.features} {self.scenario} {setting_of(self.balance, self.rules)}"
+        return (
+            f"{self.features} {self.scenario} {setting_of(self.balance, self.rules, self.options)}"
+        )
 
     @property
     def candidate(self) -> str:
@@ -90,6 +96,8 @@ class NetworkRun:
             fingerprint: of the images. It stands for them: what they are called does not count.
         """
         document = asdict(self) | {"dataset": fingerprint, "backbone": BACKBONE}
+        del document["options"]  # a run without any is named as it was before there were some
+        document |= self.options.decisive()
         document |= {"scenario": self.scenario.signature, "replay": self.method}
         return digest_of(document)
 
