@@ -26,6 +26,13 @@ from lastlayer.analysis.repairs import (
 from lastlayer.analysis.shapley import shapley_shares, shapley_values
 from lastlayer.analysis.shares import share, share_of_all
 from lastlayer.analysis.timeline import after_each_task, before_training
+from lastlayer.analysis.verdict import (
+    Difference,
+    Verdict,
+    all_hold,
+    any_holds,
+    paired_difference,
+)
 from lastlayer.analysis.weight_change import weight_change
 
 __all__ = [
@@ -65,4 +72,9 @@ __all__ = [
     "average_forgetting",
     "backward_transfer",
     "forward_transfer",
+    "Difference",
+    "Verdict",
+    "paired_difference",
+    "all_hold",
+    "any_holds",
 ]
