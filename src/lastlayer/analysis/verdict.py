@@ -85,7 +85,7 @@ def paired_difference(first: Floats, second: Floats) -> Difference:
     mean, n = float(gaps.mean()), len(gaps)
     if n == 1:
         return Difference(mean, -inf, inf, n)
-    from scipy.special import stdtrit  # here, since it takes as long to import as all else
+    from scipy.special import stdtrit  # noqa: PLC0415  (slow to import)
 
     reach = float(stdtrit(n - 1, (1 + LEVEL) / 2) * gaps.std(ddof=1) / sqrt(n))
     return Difference(mean, mean - reach, mean + reach, n)
