@@ -16,6 +16,7 @@ Family = Literal["gradient", "statistics", "neighbours"]
 Drift = Literal["incremental", "lifelong", "mixed", "iid"]
 
 MASKS = ("none", "single", "group")
+STARTS = ("uniform", "normal")  # as nn.Linear's own rows, or kaiming normal ones
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class HeadCard:
     abilities: Abilities
     arguments: tuple[str, ...] = ()  # what its class is called with, before the sizes
     lr: float | None = None  # its learning rate, if it is trained by gradient
+    starts: tuple[str, ...] = ()  # preset "paper": how its first rows may be drawn, default first
+    gains: tuple[str, ...] = ()  # what factor of its logits may be fixed, default first
     colour: str | None = None  # None: by the report's rule
     marker: str | None = None  # a path in the square from −1 to 1; None: by the report's rule
 
@@ -59,6 +62,29 @@ class HeadCard:
         if rate is None or not 0 < rate < math.inf:
             raise OptionError(f"expected a learning rate above 0, got {rate} for '{self.name}'")
         return rate
+
+    def start(self, asked: str | None) -> str | None:
+        """Return how its rows start under preset "paper"; None where there is no choice.
+
+        >>> HEADS["linear"].start(None), HEADS["linear"].start("normal"), HEADS["slda"].start(None)
+        ('uniform', 'normal', None)
+        """
+        return self._chosen("start", asked, self.starts)
+
+    def gain(self, asked: str | None) -> str | None:
+        """Return its fixed gain; None where there is no choice.
+
+        >>> HEADS["weight_norm"].gain(None), HEADS["cosine"].gain(None)
+        ('unit', None)
+        """
+        return self._chosen("gain", asked, self.gains)
+
+    def _chosen(self, option: str, asked: str | None, choices: tuple[str, ...]) -> str | None:
+        if asked is None:
+            return choices[0] if choices else None
+        if not choices:
+            raise OptionError(f"expected no {option} for '{self.name}', got '{asked}'")
+        return look_up(asked, {choice: choice for choice in choices}, option)
 
     @property
     def masks(self) -> tuple[str, ...]:
@@ -94,6 +120,7 @@ _CARDS = (
         state="rows, biases and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
         lr=0.01,
+        starts=STARTS,
         colour="#000000",
         marker="M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z",
     ),
@@ -105,6 +132,7 @@ _CARDS = (
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.01,
+        starts=STARTS,
         colour="#707070",
         marker="M-.85,-.85H.85V.85H-.85Z",
     ),
@@ -116,6 +144,7 @@ _CARDS = (
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.1,
+        gains=("unit", "frozen"),
         colour="#0072b2",
         marker="M0,-1L1,.8H-1Z",
     ),
@@ -127,6 +156,7 @@ _CARDS = (
         state="rows, lengths and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
         lr=0.1,
+        starts=STARTS,
         colour="#56b4e9",
         marker="M0,1L1,-.8H-1Z",
     ),

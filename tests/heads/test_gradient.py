@@ -1,5 +1,6 @@
 """The gradient heads: one step per batch as autograd takes it, masks, growth, divergence."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,8 +8,8 @@ import torch
 from streams import H, assert_same_bits, blobs, snapshot
 from torch import Tensor
 
-from lastlayer.errors import DataError, DivergedError
-from lastlayer.heads import GradientHead, make_head
+from lastlayer.errors import DataError, DivergedError, OptionError, UnknownNameError
+from lastlayer.heads import GradientHead, load_head, make_head
 from lastlayer.layers import LAYERS, MASKS, masked_cross_entropy
 
 every_layer = pytest.mark.parametrize("layer", LAYERS)
@@ -23,19 +24,20 @@ def gradient_head(layer: str, **options: Any) -> GradientHead:
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(
-    ("layer", "scale"),
+    ("layer", "extra"),
     [
         *((layer, {}) for layer in LAYERS),
+        ("weight_norm", {"gain": "frozen"}),
         ("cosine", {"scale": 5.0}),
         ("cosine", {"learn_scale": True}),
         ("cosine", {"scale": 5.0, "learn_scale": True}),
     ],
 )
-def test_observing_equals_sgd(layer: str, scale: dict[str, Any], mask: str) -> None:
+def test_observing_equals_sgd(layer: str, extra: dict[str, Any], mask: str) -> None:
     z, y = blobs(n_classes=4)
     z = z.double()
-    head = gradient_head(layer, n_classes=4, mask=mask, preset="paper", lr=0.1, **scale).double()
-    module = LAYERS[layer](H, 4, **scale).double()
+    head = gradient_head(layer, n_classes=4, mask=mask, preset="paper", lr=0.1, **extra).double()
+    module = LAYERS[layer](H, 4, **extra).double()
     module.load_state_dict(head.parts())
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     for batch in torch.arange(80).split(16):
@@ -48,6 +50,58 @@ def test_observing_equals_sgd(layer: str, scale: dict[str, Any], mask: str) -> N
         torch.testing.assert_close(part, module.state_dict()[name], rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(head(z), module(z).detach(), rtol=1e-10, atol=1e-10)
     assert torch.equal(head.as_layer()(z), head(z))
+
+
+@pytest.mark.parametrize("layer", ["linear", "linear_no_bias", "original_weight_norm"])
+def test_the_start_is_an_option_that_no_mask_changes(layer: str) -> None:
+    h = 400
+    bound = h**-0.5
+    for start, spread, most in (
+        ("uniform", bound / 3**0.5, bound),
+        ("normal", (2 / h) ** 0.5, torch.inf),
+    ):
+        heads = [
+            make_head(layer, h, 30, preset="paper", start=start, mask=mask, seed=5)
+            for mask in MASKS
+        ]
+        weight = heads[0].state_dict()["weight"]
+        assert weight.std().item() == pytest.approx(spread, rel=0.03)
+        assert weight.abs().max() <= most
+        assert all(torch.equal(head.state_dict()["weight"], weight) for head in heads)
+    default = make_head(layer, h, 30, preset="paper", mask="single", seed=5)
+    assert default.options["start"] == "uniform"
+
+
+@pytest.mark.parametrize("layer", ["weight_norm", "cosine"])
+def test_the_other_layers_have_one_start(layer: str) -> None:
+    with pytest.raises(OptionError, match=f"got 'normal' for '{layer}' with preset 'paper'"):
+        make_head(layer, H, 3, preset="paper", start="normal")
+
+
+def test_options_that_do_not_apply_are_refused() -> None:
+    with pytest.raises(OptionError, match="expected a start with preset 'paper'"):
+        make_head("linear", H, 3, start="uniform")
+    with pytest.raises(OptionError, match="expected no gain for 'cosine', got 'frozen'"):
+        make_head("cosine", H, 3, gain="frozen")
+    with pytest.raises(UnknownNameError, match="unknown start 'normall'; did you mean 'normal'"):
+        make_head("linear", H, 3, preset="paper", start="normall")
+
+
+@pytest.mark.parametrize("preset", ["exact", "paper"])
+def test_a_frozen_gain_grows_saves_and_loads(preset: str, tmp_path: Path) -> None:
+    z, y = blobs(n_classes=4)
+    head = gradient_head("weight_norm", gain="frozen", preset=preset, n_classes=2, seed=7)
+    whole = gradient_head("weight_norm", gain="frozen", preset=preset, n_classes=4, seed=7)
+    first = head.state_dict()["gamma"].clone()
+    assert torch.equal(first, head.weight.norm(dim=1))
+    head.observe(z[y < 2], y[y < 2])
+    head.observe(z, y)
+    assert torch.equal(head.state_dict()["gamma"], whole.state_dict()["gamma"])
+    assert not torch.equal(head.weight.norm(dim=1)[:2], first)
+    head.save(tmp_path / "head.safetensors")
+    again = load_head(tmp_path / "head.safetensors")
+    assert again.options["gain"] == "frozen"
+    assert torch.equal(again(z), head(z))
 
 
 def rows_of(head: GradientHead, classes: list[int]) -> dict[str, Tensor]:

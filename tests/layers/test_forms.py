@@ -18,6 +18,7 @@ from lastlayer.layers import (
     MASKS,
     ORIGINAL_WEIGHT_NORM,
     WEIGHT_NORM,
+    WEIGHT_NORM_FROZEN_GAIN,
     Form,
 )
 
@@ -25,6 +26,7 @@ FORMS = {
     "linear": LINEAR,
     "linear_no_bias": LINEAR_NO_BIAS,
     "weight_norm": WEIGHT_NORM,
+    "weight_norm, frozen gain": WEIGHT_NORM_FROZEN_GAIN,
     "original_weight_norm": ORIGINAL_WEIGHT_NORM,
     "cosine": COSINE,
     "cosine, fixed scale": COSINE_FIXED_SCALE,
@@ -94,6 +96,9 @@ PLAIN: dict[str, Callable[[Tensor, dict[str, Tensor]], Tensor]] = {
     "linear": lambda z, p: z @ p["weight"].mT + p["bias"].unsqueeze(-2),
     "linear_no_bias": lambda z, p: z @ p["weight"].mT,
     "weight_norm": lambda z, p: z @ functional.normalize(p["weight"], dim=-1).mT,
+    "weight_norm, frozen gain": lambda z, p: (
+        z @ functional.normalize(p["weight"], dim=-1).mT * p["gamma"].unsqueeze(-2)
+    ),
     "original_weight_norm": lambda z, p: (
         z @ functional.normalize(p["weight"], dim=-1).mT * p["gamma"].unsqueeze(-2)
     ),

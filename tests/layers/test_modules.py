@@ -7,7 +7,16 @@ import torch
 from torch import nn
 
 import lastlayer as ll
-from lastlayer.layers import LAYERS, MASKS, Cosine, Layer, OriginalWeightNorm, masked_cross_entropy
+from lastlayer.errors import UnknownNameError
+from lastlayer.layers import (
+    LAYERS,
+    MASKS,
+    Cosine,
+    Layer,
+    OriginalWeightNorm,
+    WeightNorm,
+    masked_cross_entropy,
+)
 
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
@@ -70,6 +79,32 @@ def test_the_scale_of_cosine() -> None:
     assert [part for part, _ in fixed.named_parameters()] == ["weight"]
     assert {part for part, _ in learned.named_parameters()} == {"weight", "scale"}
     assert plain(z).abs().max() <= 1
+
+
+def test_a_frozen_gain_is_torchs_weight_norm_with_g_fixed() -> None:
+    """As the authors wrote it: g keeps the length that the row had when the layer was made."""
+    torch.manual_seed(0)
+    layer = WeightNorm(4, 3, gain="frozen")
+    plain = nn.Linear(4, 3, bias=False)
+    plain.weight.data.copy_(layer.weight)
+    theirs = nn.utils.parametrizations.weight_norm(plain)
+    g, v = theirs.parametrizations.weight.parameters()
+    g.requires_grad_(False)
+    z, y = torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])
+    for module in (layer, theirs):
+        optimizer = torch.optim.SGD([p for p in module.parameters() if p.requires_grad], lr=0.5)
+        for _ in range(10):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(z), y).backward()
+            optimizer.step()
+    torch.testing.assert_close(layer.weight, v)
+    torch.testing.assert_close(layer(z), theirs(z))
+    assert [part for part, _ in layer.named_parameters()] == ["weight"]
+
+
+def test_an_unknown_gain_names_the_known_ones() -> None:
+    with pytest.raises(UnknownNameError, match="unknown gain 'frozn'; did you mean 'frozen'"):
+        WeightNorm(4, 3, gain="frozn")
 
 
 def test_the_public_names_are_the_layers() -> None:

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, normalize, one_hot
 
 import lastlayer as ll
+from lastlayer.catalogue import HEADS
 from lastlayer.heads.gradient.initial import initial_parameters
-from lastlayer.layers import LAYERS, MASKS
+from lastlayer.layers import MASKS
 from lastlayer.training.batches import shuffled_batches
 from lastlayer.training.fleet import Member, launch
 from lastlayer.training.lockstep import epoch_of_batches
@@ -18,7 +19,22 @@ from lastlayer.training.stepper import Stepper
 
 RULES = Rules(epochs=1)  # five, as in the study, agree as well and take five times as long
 SEED = 1
-COMBINATIONS = [(layer, mask) for layer in LAYERS for mask in MASKS]
+VARIANTS = [  # layer, start, gain
+    ("linear", "uniform", None),
+    ("linear", "normal", None),
+    ("linear_no_bias", "uniform", None),
+    ("linear_no_bias", "normal", None),
+    ("weight_norm", None, "unit"),
+    ("weight_norm", None, "frozen"),
+    ("original_weight_norm", "uniform", None),
+    ("original_weight_norm", "normal", None),
+    ("cosine", None, None),
+]
+MEMBERS = [
+    Member(layer, mask, None, SEED, start, gain)
+    for layer, start, gain in VARIANTS
+    for mask in MASKS
+]
 Parts = dict[str, Tensor]
 
 # Written anew, in the terms of the paper: nothing of lastlayer.layers is used.
@@ -32,11 +48,15 @@ LOGITS: dict[str, Callable[[Tensor, Parts], Tensor]] = {
 
 
 class Reference(nn.Module):
-    def __init__(self, layer: str, mask: str) -> None:
+    def __init__(self, member: Member) -> None:
         super().__init__()
-        self.logits, self.mask = LOGITS[layer], mask
-        start = initial_parameters(layer, 10, 64, "paper", SEED, mask)
+        frozen = member.gain == "frozen"
+        self.logits = LOGITS["original_weight_norm" if frozen else member.layer]
+        self.mask = member.mask
+        start = initial_parameters(member.layer, 10, 64, "paper", SEED, member.start, member.gain)
         self.parts = nn.ParameterDict({name: nn.Parameter(value) for name, value in start.items()})
+        if frozen:
+            self.parts["gamma"].requires_grad_(False)
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         logits = self.logits(z, dict(self.parts))
@@ -61,8 +81,8 @@ def stream() -> Stream:
 
 @pytest.fixture(scope="module")
 def trained(pool: Pool, stream: Stream) -> Parts:
-    """All combinations at once, through the five tasks."""
-    fleet = launch(pool, [[Member(*names, seed=SEED) for names in COMBINATIONS]], "paper")
+    """All of them at once, through the five tasks."""
+    fleet = launch(pool, [MEMBERS], "paper")
     take_step = Stepper(fleet, pool)
     for task in range(len(stream.tasks)):
         generators = [torch.Generator().manual_seed(stream.seed)]
@@ -72,21 +92,51 @@ def trained(pool: Pool, stream: Stream) -> Parts:
     return fleet.parameters
 
 
-@pytest.mark.parametrize(("layer", "mask"), COMBINATIONS)
+@pytest.mark.parametrize(
+    "number",
+    range(len(MEMBERS)),
+    ids=lambda n: "-".join(
+        str(part)
+        for part in (MEMBERS[n].layer, MEMBERS[n].mask, MEMBERS[n].start, MEMBERS[n].gain)
+        if part
+    ),
+)
 def test_five_tasks_end_at_the_same_weights(
-    pool: Pool, stream: Stream, trained: Parts, layer: str, mask: str
+    pool: Pool, stream: Stream, trained: Parts, number: int
 ) -> None:
-    reference = Reference(layer, mask)
-    rate = 0.01 if layer.startswith("linear") else 0.1
-    optimizer = torch.optim.SGD(reference.parameters(), lr=rate, momentum=0.9)
+    reference = Reference(MEMBERS[number])
+    rate = 0.01 if MEMBERS[number].layer.startswith("linear") else 0.1
+    learned = [part for part in reference.parameters() if part.requires_grad]
+    optimizer = torch.optim.SGD(learned, lr=rate, momentum=0.9)
     for rows in stream.tasks:
         generator = torch.Generator().manual_seed(stream.seed)
         for _ in range(RULES.epochs):
             for positions in shuffled_batches(len(rows), RULES.batch_size, generator):
                 optimizer.zero_grad()
                 reference.loss(pool.z[rows[positions]], pool.y[rows[positions]]).backward()
-                nn.utils.clip_grad_norm_(reference.parameters(), max_norm=10)
+                nn.utils.clip_grad_norm_(learned, max_norm=10)
                 optimizer.step()
-    member = COMBINATIONS.index((layer, mask))
     for name, expected in reference.parts.items():
-        torch.testing.assert_close(trained[name][0, member], expected, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            trained[name][0, number], expected.detach(), atol=1e-4, rtol=1e-4
+        )
+
+
+def test_the_members_are_every_layer_with_every_choice() -> None:
+    """A layer, start or gain that is added must be put into the comparison too."""
+    choices = {
+        (name, start, gain)
+        for name, card in HEADS.items()
+        if card.by_gradient
+        for start in card.starts or (None,)
+        for gain in card.gains or (None,)
+    }
+    assert choices == set(VARIANTS)
+
+
+def test_a_frozen_gain_stays_what_it_was(trained: Parts) -> None:
+    frozen = [n for n, member in enumerate(MEMBERS) if member.gain == "frozen"]
+    first = initial_parameters("weight_norm", 10, 64, "paper", SEED, gain="frozen")
+    for number in frozen:
+        assert torch.equal(trained["gamma"][0, number], first["gamma"])
+        assert not torch.equal(trained["weight"][0, number], first["weight"])

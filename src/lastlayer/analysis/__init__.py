@@ -15,9 +15,24 @@ from lastlayer.analysis.measures import (
     forward_transfer,
 )
 from lastlayer.analysis.norms import bias_change, class_norms, norm_change
+from lastlayer.analysis.repairs import (
+    FATES,
+    INTERFERENCE,
+    REPAIRS,
+    Losses,
+    repair_shares,
+    trace_losses,
+)
 from lastlayer.analysis.shapley import shapley_shares, shapley_values
 from lastlayer.analysis.shares import share, share_of_all
 from lastlayer.analysis.timeline import after_each_task, before_training
+from lastlayer.analysis.verdict import (
+    Difference,
+    Verdict,
+    all_hold,
+    any_holds,
+    paired_difference,
+)
 from lastlayer.analysis.weight_change import weight_change
 
 __all__ = [
@@ -30,6 +45,12 @@ __all__ = [
     "interference_risk",
     "largest_risk",
     "riskiest_pairs",
+    "REPAIRS",
+    "FATES",
+    "INTERFERENCE",
+    "Losses",
+    "trace_losses",
+    "repair_shares",
     "CAUSES",
     "first_seen",
     "causes_of_loss",
@@ -51,4 +72,9 @@ __all__ = [
     "average_forgetting",
     "backward_transfer",
     "forward_transfer",
+    "Difference",
+    "Verdict",
+    "paired_difference",
+    "all_hold",
+    "any_holds",
 ]

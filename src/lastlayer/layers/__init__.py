@@ -10,6 +10,7 @@ from lastlayer.layers.form import (
     LINEAR_NO_BIAS,
     ORIGINAL_WEIGHT_NORM,
     WEIGHT_NORM,
+    WEIGHT_NORM_FROZEN_GAIN,
     Form,
 )
 from lastlayer.layers.mask import MASKS, masked_cross_entropy
@@ -44,6 +45,7 @@ __all__ = [
     "LINEAR",
     "LINEAR_NO_BIAS",
     "WEIGHT_NORM",
+    "WEIGHT_NORM_FROZEN_GAIN",
     "ORIGINAL_WEIGHT_NORM",
     "COSINE",
     "COSINE_FIXED_SCALE",

@@ -82,6 +82,7 @@ def inverse_norm(x: Tensor) -> Tensor:
 LINEAR = Form(bias=True)
 LINEAR_NO_BIAS = Form()
 WEIGHT_NORM = Form(unit_rows=True)
+WEIGHT_NORM_FROZEN_GAIN = Form(unit_rows=True, gain="gamma", fixed_gain=True)
 ORIGINAL_WEIGHT_NORM = Form(unit_rows=True, gain="gamma")
 COSINE = Form(unit_rows=True, unit_input=True)
 COSINE_LEARNED_SCALE = Form(unit_rows=True, unit_input=True, gain="scale")

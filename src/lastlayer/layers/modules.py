@@ -1,6 +1,8 @@
 """The layers as modules for any network: features in, logits out."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +15,10 @@ from lastlayer.layers.form import (
     LINEAR_NO_BIAS,
     ORIGINAL_WEIGHT_NORM,
     WEIGHT_NORM,
+    WEIGHT_NORM_FROZEN_GAIN,
     Form,
 )
+from lastlayer.names import look_up
 
 
 class Layer(nn.Module):
@@ -28,6 +32,9 @@ class Layer(nn.Module):
     """
 
     form: Form
+    gains: Mapping[str, Form] = MappingProxyType(
+        {}
+    )  # its form by the option ``gain``, where it has that
     weight: nn.Parameter
 
     def __init__(self, in_features: int, out_features: int) -> None:
@@ -36,8 +43,10 @@ class Layer(nn.Module):
         self.weight = nn.Parameter(torch.empty(out_features, in_features))
         if "bias" in self.form.parameters:
             self.bias = nn.Parameter(torch.empty(out_features))
-        if "gamma" in self.form.parameters:
+        if "gamma" in self.form.learned:
             self.gamma = nn.Parameter(torch.empty(out_features))
+        elif "gamma" in self.form.parameters:
+            self.register_buffer("gamma", torch.empty(out_features))
         if out_features:
             self.reset_parameters()
 
@@ -77,9 +86,23 @@ class LinearNoBias(Layer):
 
 
 class WeightNorm(Layer):
-    """Logits z·A_i/‖A_i‖ (the paper's WeightNorm, eq. 3)."""
+    """Logits g_i · z·A_i/‖A_i‖, with g_i = 1 (the paper's WeightNorm, eq. 3).
+
+    Args:
+        in_features: the size h of a feature vector.
+        out_features: how many classes.
+        gain: "unit", as in the paper, or "frozen": g_i stays ‖A_i‖ of the start, as it did for ten
+            days in the authors' code.
+    """
 
     form: Form = WEIGHT_NORM
+    gains: Mapping[str, Form] = MappingProxyType(
+        {"unit": WEIGHT_NORM, "frozen": WEIGHT_NORM_FROZEN_GAIN}
+    )
+
+    def __init__(self, in_features: int, out_features: int, gain: str = "unit") -> None:
+        self.form = look_up(gain, self.gains, "gain")
+        super().__init__(in_features, out_features)
 
 
 class OriginalWeightNorm(Layer):

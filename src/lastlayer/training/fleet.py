@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import HEADS
-from lastlayer.heads.gradient.initial import initial_parameters
+from lastlayer.heads.gradient.initial import form_of, initial_parameters
 from lastlayer.heads.gradient.members import Members
 from lastlayer.heads.head import Preset
-from lastlayer.layers import LAYERS
 from lastlayer.training.lockstep import epoch_of_batches
 from lastlayer.training.pool import Pool, Rules, Score, Stream, Vectors
 from lastlayer.training.stepper import Stepper
@@ -20,12 +19,14 @@ EVALUATE = {"cpu": 1 << 19, "cuda": 1 << 26}  # logits at a time: on a CPU, what
 
 @dataclass(frozen=True)
 class Member:
-    """One gradient head: what it is and where it starts."""
+    """One gradient head: what it is and where it starts; None stands for the head's default."""
 
     layer: str
     mask: str = "none"
     lr: float | None = None
     seed: int = 0
+    start: str | None = None  # preset "paper": "uniform" or "normal", where the layer has a choice
+    gain: str | None = None  # of weight_norm: "unit" or "frozen"
 
 
 def train_fleet(
@@ -40,8 +41,8 @@ def train_fleet(
 ) -> list[list[Score]]:
     """Train ``members[s]`` on ``streams[s]``, all at once, and score them after each epoch.
 
-    The members of each stream must be of the same layers and masks in the same order; learning
-    rates and seeds are free. All streams must have the same number of tasks.
+    The members of each stream must be of the same layers, gains and masks in the same order;
+    learning rates, seeds and starts are free. All streams must have the same number of tasks.
 
     Args:
         pool: the samples, on the device to train on.
@@ -89,15 +90,17 @@ def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> M
     parameters = {"weight": torch.zeros(*shape, *size)}
     for s, of_stream in enumerate(members):
         for k, member in enumerate(of_stream):
-            start = initial_parameters(member.layer, *size, preset, member.seed, member.mask)
-            for name, value in start.items():
+            first_rows = initial_parameters(
+                member.layer, *size, preset, member.seed, member.start, member.gain
+            )
+            for name, value in first_rows.items():
                 whole = parameters.setdefault(name, torch.zeros(*shape, *value.shape))
                 whole[s, k] = value
     parameters = {name: value.to(pool.z.device) for name, value in parameters.items()}
     rate = [[HEADS[m.layer].rate(m.lr) for m in of_stream] for of_stream in members]
     device = pool.z.device
     return Members(
-        forms=[LAYERS[member.layer].form for member in first],
+        forms=[form_of(member.layer, member.gain) for member in first],
         masks=[member.mask for member in first],
         parameters=parameters,
         velocity={name: torch.zeros_like(value) for name, value in parameters.items()},

@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 
 from lastlayer.errors import OptionError
+from lastlayer.heads.gradient.initial import form_of
 from lastlayer.layers import LAYERS, MASKS
 from lastlayer.training.fleet import EVALUATE, Member
 from lastlayer.training.pool import Pool, Rules, Stream
@@ -35,7 +36,7 @@ class Fleet:
 def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fleet]:
     """Group jobs into fleets, none of which takes more than ``memory`` bytes besides the pool.
 
-    The streams of a fleet have members of the same layers and masks, so its tensors are
+    The streams of a fleet have members of the same layers, gains and masks, so its tensors are
     rectangular. On a CPU their tasks have the same sizes too, in any order: what a shorter stream
     is padded with is work there, but not on a GPU, where a step costs its launch. Every job is in
     exactly one fleet.
@@ -48,7 +49,7 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
     for numbers in by_stream.values():
         numbers.sort(key=lambda n: _place(jobs[n].member))
         stream = jobs[numbers[0]].stream
-        kinds = tuple((jobs[n].member.layer, jobs[n].member.mask) for n in numbers)
+        kinds = tuple(_place(jobs[n].member) for n in numbers)
         sizes = (stream.repeat, *sorted(len(task) for task in stream.tasks))
         alike[kinds, sizes if on_cpu else len(stream.tasks)].append(numbers)
     return [
@@ -60,11 +61,14 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
     ]
 
 
-def _place(member: Member) -> tuple[bool, bool, int, int]:
-    """Order members so that those alike in something lie side by side, also across two layers."""
-    form, layer = LAYERS[member.layer].form, list(LAYERS).index(member.layer)
+def _place(member: Member) -> tuple[bool, bool, int, bool, int]:
+    """Order members so that those alike in something lie side by side, also across two layers.
+
+    What has the same place has the same form and mask.
+    """
+    form, layer = form_of(member.layer, member.gain), list(LAYERS).index(member.layer)
     mask = list(MASKS).index(member.mask)
-    return form.unit_rows, form.unit_input, layer, -mask if layer % 2 else mask
+    return form.unit_rows, form.unit_input, layer, form.fixed_gain, -mask if layer % 2 else mask
 
 
 def _visits(stream: Stream) -> int:

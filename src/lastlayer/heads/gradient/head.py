@@ -30,6 +30,9 @@ class GradientHead(Head):
         mask: "none", "single" or "group".
         lr: the learning rate; None: 0.01 for the linear layers, 0.1 for the others.
         seed: of the first rows.
+        start: "paper" only, of linear, linear_no_bias and original_weight_norm: "uniform" rows, as
+            nn.Linear's, or "normal" ones (kaiming), as the other layers'; None: "uniform".
+        gain: weight_norm only: "unit", or "frozen" at the first length of each row; None: "unit".
         scale: cosine only: a factor on the logits.
         learn_scale: cosine only: train that factor.
 
@@ -56,6 +59,8 @@ class GradientHead(Head):
         mask: str = "none",
         lr: float | None = None,
         seed: int = 0,
+        start: str | None = None,
+        gain: str | None = None,
         scale: float | None = None,
         learn_scale: bool = False,
     ) -> None:
@@ -63,8 +68,18 @@ class GradientHead(Head):
         look_up(mask, MASKS, "mask")
         if seed < 0:
             raise OptionError(f"expected a seed of at least 0, got {seed}")
-        options: dict[str, Any] = {"mask": mask, "lr": HEADS[layer].rate(lr), "seed": seed}
+        card = HEADS[layer]
+        options: dict[str, Any] = {"mask": mask, "lr": card.rate(lr), "seed": seed}
+        if preset == "paper" and card.starts:
+            options["start"] = card.start(start)
+        elif start is not None:
+            raise OptionError(
+                "expected a start with preset 'paper' and a layer that can start in two ways, "
+                f"got '{start}' for '{layer}' with preset '{preset}'"
+            )
         self._extra: dict[str, Any] = {}
+        if (found := card.gain(gain)) is not None:
+            self._extra = {"gain": found}
         if scale is not None or learn_scale:
             if layer != "cosine":
                 raise OptionError(f"expected a scale for 'cosine' only, got one for '{layer}'")
@@ -151,7 +166,8 @@ class GradientHead(Head):
             self.in_features,
             self.preset,
             self.options["seed"],
-            self.options["mask"],
+            self.options.get("start"),
+            self.options.get("gain"),
         )
         for name, rows in first.items():
             old, more = getattr(self, name), rows[known:].to(self.weight)

@@ -6,25 +6,40 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastlayer.catalogue import HEADS
 from lastlayer.heads.head import Preset
-from lastlayer.layers import LAYERS
+from lastlayer.layers import LAYERS, Form
 
 ZERO_ROWS = ("linear", "linear_no_bias")
-UNIFORM_ROWS = (*ZERO_ROWS, "original_weight_norm")
 
 
 def initial_parameters(
-    layer: str, n_classes: int, in_features: int, preset: Preset, seed: int, mask: str = "none"
+    layer: str,
+    n_classes: int,
+    in_features: int,
+    preset: Preset,
+    seed: int,
+    start: str | None = None,
+    gain: str | None = None,
 ) -> dict[str, Tensor]:
-    """Give the first weight (N, h), and bias and gamma (N,) where the layer has them.
+    """Return the first weight (N, h), and bias and gamma (N,) where the layer has them.
 
     Rows are kaiming normal and a bias as nn.Linear's; γ_i = ‖A_i‖. Under "exact" a linear layer
-    starts at zero. Under "paper" the layers that are nn.Linear inside have its own uniform rows,
-    unless masked by "single": so the published numbers were made. Numbers are drawn class by class,
-    so more classes leave the first ones alike.
+    starts at zero. Under "paper" the layers that are nn.Linear inside may start with its own
+    uniform rows, as they did in the authors' code until September 2021 (docs/decisions/9). The
+    mask plays no part. Numbers are drawn class by class, so more classes leave the first ones
+    alike.
+
+    Args:
+        layer: a name in ``lastlayer.layers.LAYERS``.
+        n_classes: how many rows.
+        in_features: the size of a row.
+        preset: "exact" or "paper".
+        seed: of the rows.
+        start: "paper" only: "uniform" or "normal"; None: the layer's default.
+        gain: of weight_norm: "unit" or "frozen"; None: its default.
     """
-    names = LAYERS[layer].form.parameters
-    uniform = preset == "paper" and mask != "single" and layer in UNIFORM_ROWS
+    uniform = preset == "paper" and HEADS[layer].start(start) == "uniform"
     if preset == "exact" and layer in ZERO_ROWS:
         weight = torch.zeros(n_classes, in_features)
         bias = torch.zeros(n_classes)
@@ -33,7 +48,13 @@ def initial_parameters(
         spread = np.random.default_rng([seed, 1]).uniform(-1, 1, n_classes)
         bias = torch.from_numpy(spread / math.sqrt(in_features)).float()
     parts = {"weight": weight, "bias": bias, "gamma": weight.norm(dim=1)}
-    return {name: parts[name] for name in names}
+    return {name: parts[name] for name in form_of(layer, gain).parameters}
+
+
+def form_of(layer: str, gain: str | None = None) -> Form:
+    """Return the closed form of a layer with the gain asked for."""
+    found = HEADS[layer].gain(gain)
+    return LAYERS[layer].form if found is None else LAYERS[layer].gains[found]
 
 
 def _rows(n_classes: int, in_features: int, seed: int, uniform: bool) -> Tensor:
