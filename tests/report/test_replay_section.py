@@ -16,8 +16,8 @@ from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
 
 NETWORK = {
-    "kind": "network",
-    "features": "cifar10 images", "scenario": "cifar10", "label": "class", "preset": "paper",
+    "kind": "network", "features": "cifar10 images", "scenario": "cifar10", "label": "class",
+    "preset": "paper",
     "lr": 0.001, "epochs": 5, "per_class": 20, "batch_size": 8, "optimizer": "adam",
 }  # fmt: skip
 GAIN = {0.01: 0.25, 1.0: 0.125}  # of group masking
@@ -47,7 +47,7 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for mask in ("none", "group"):
                 for seed in (0, 1):
                     digest = f"{balance} {head} {mask} {seed}"
-                    own = {"balance": balance, "head": head, "mask": mask}
+                    own = {"kind": "network", "balance": balance, "head": head, "mask": mask}
                     wanted[digest] = NETWORK | own | {"seed": seed, "order": seed}
                     final = 0.25 + 0.25 * balance + 0.125 * seed + (mask == "group") * GAIN[balance]
                     columns = {
