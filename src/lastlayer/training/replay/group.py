@@ -1,126 +1,19 @@
-"""A group: many learners that take their steps as one network, in one CUDA graph on a GPU.
-
-Parameters lie in one tensor (networks, P), and so does each part of the optimizer's state: a norm
-over a row is a network's, and an optimizer over rows counts the steps of each. A learner's own
-parameters, statistics and state become views of its row: it can be tested, saved or trained alone
-at any moment, and go on in another group.
-"""
+"""A group: many learners that take their steps as one network, in one CUDA graph on a GPU."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional
 
 from lastlayer.layers import Layer
 from lastlayer.layers.mask import Keep
-from lastlayer.training.replay.grouped_net import GroupedNet, Part
+from lastlayer.training.replay.grouped_net import GroupedNet
 from lastlayer.training.replay.learner import Learner
-
-HEAD = "layer."
-ALIGN = 64  # numbers: GPUs read tensors faster that begin at whole lines of memory
-
-
-@dataclass(frozen=True)
-class Slot:
-    """Where a parameter lies in a row."""
-
-    name: str
-    part: Part
-    at: slice
-    trained: bool
-
-    def of(self, rows: Tensor) -> Tensor:
-        """View it in rows (n, P), or in one (P,)."""
-        own: Tensor = rows[..., self.at].unflatten(-1, self.part.shape)
-        return own
-
-
-class Stack:
-    """The tensors of some learners, one row for each."""
-
-    def __init__(self, learners: Sequence[Learner], net: GroupedNet) -> None:
-        self.slots = _slots(learners, net)
-        n, like = len(learners), learners[0].pool.shift
-        length = _aligned(self.slots[-1].at.stop)
-        self.values = torch.zeros(n, length, dtype=like.dtype, device=like.device)
-        self.buffers = {
-            name: torch.stack([learner.net.get_buffer(name) for learner in learners])
-            for name, _ in learners[0].net.named_buffers()
-        }
-        names = [{name for name, _ in learner.net.named_parameters()} for learner in learners]
-        owns = [[slot.name in own for slot in self.slots] for own in names]
-        self.own = torch.tensor(owns, device=like.device)  # a layer may have no bias
-        self.state: dict[str, Tensor] = {}
-        for row, learner in enumerate(learners):
-            learner.prime()
-            self._take(row, learner)
-
-    @torch.no_grad()
-    def _take(self, row: int, learner: Learner) -> None:
-        """Move a learner's tensors here."""
-        parameters = dict(learner.net.named_parameters())
-        for number, slot in enumerate(self.slots):
-            if slot.name in parameters:
-                parameter = parameters[slot.name]
-                parameter.data = slot.of(self.values[row]).copy_(parameter)
-                state = learner.optimizer.state[parameter]
-                for name, value in state.items():
-                    own = self._place(name, value)[row]
-                    view = own[number] if name == "step" else slot.of(own)
-                    state[name] = view.copy_(value)
-        for name, buffers in self.buffers.items():
-            path, _, own_name = name.rpartition(".")
-            setattr(learner.net.get_submodule(path), own_name, buffers[row])
-
-    def _place(self, name: str, like: Tensor) -> Tensor:
-        """Give the rows of a part of the optimizer's state; steps are one for each parameter."""
-        if name not in self.state:
-            n, length = self.values.shape
-            length = len(self.slots) if name == "step" else length
-            self.state[name] = torch.zeros(n, length, dtype=like.dtype, device=like.device)
-        return self.state[name]
-
-    def rows(self) -> list[nn.Parameter]:
-        """Give each network's parameters as one."""
-        return [nn.Parameter(row) for row in self.values]
-
-    def state_of(self, row: int) -> dict[str, Tensor]:
-        """Give a row's part of the optimizer's state; the first parameter's steps are its own."""
-        return {
-            name: rows[row, 0] if name == "step" else rows[row] for name, rows in self.state.items()
-        }
-
-    def share_steps(self) -> None:
-        """Count a network's steps alike for its row and for each of its parameters.
-
-        Alone, one that is frozen or not used counts none; it does not move either way.
-        """
-        if "step" in self.state:
-            steps = self.state["step"]
-            steps.copy_(torch.where(self.own, steps, 0).amax(dim=1, keepdim=True))
-
-
-def _slots(learners: Sequence[Learner], net: GroupedNet) -> list[Slot]:
-    """Lay out a row: the backbone, then whatever any of the layers has."""
-    parts, start = dict(net.parts), 0
-    trained = {name: p.requires_grad for name, p in learners[0].net.named_parameters()}
-    for learner in learners:
-        for name, parameter in learner.layer.named_parameters():
-            parts[HEAD + name] = Part(parameter.shape, merged=False, kernel=False)
-            trained[HEAD + name] = True
-    slots = []
-    for name, part in parts.items():
-        slots.append(Slot(name, part, slice(start, start + part.shape.numel()), trained[name]))
-        start = _aligned(slots[-1].at.stop)
-    return slots
-
-
-def _aligned(length: int) -> int:
-    return -(-length // ALIGN) * ALIGN
+from lastlayer.training.replay.stack import HEAD, Stack
 
 
 @dataclass(frozen=True)
@@ -222,27 +115,9 @@ class Group:
         """Train the first n networks on the next batch; nothing here waits for a GPU."""
         rows = self.batches.index_select(0, self.at)[0, :n].mT  # (batch, n)
         self.at += 1
-        tensors = self._tensors(n)
+        tensors = self.stack.tensors(n, self.precision)
         loss = self._loss(rows, tensors, n)
-        wanted = [slot for slot in self.stack.slots if slot.trained]
-        leaves = [tensors[slot.name] for slot in wanted]
-        found = torch.autograd.grad(loss, leaves, allow_unused=True)
-        self._move(dict(zip((slot.name for slot in wanted), found, strict=True)), n)
-
-    def _tensors(self, n: int) -> dict[str, Tensor]:
-        """Give parameters and statistics of the first n as the grouped network takes them."""
-        tensors = {}
-        for slot in self.stack.slots:
-            own, part = slot.of(self.stack.values[:n]), slot.part
-            dtype = self.precision.cast if part.kernel and self.precision.cast else own.dtype
-            last = part.kernel and self.precision.channels_last
-            form = torch.channels_last if last else torch.contiguous_format
-            leaf = torch.empty(part.shape_of(n), dtype=dtype, device=own.device, memory_format=form)
-            _apart(leaf, n, part).copy_(own)
-            tensors[slot.name] = leaf.requires_grad_(slot.trained)
-        for name, part in self.net.statistics.items():
-            tensors[name] = self.stack.buffers[name][:n].view(part.shape_of(n))
-        return tensors
+        self._move(self.stack.gradient(loss, tensors, n))
 
     def _loss(self, rows: Tensor, tensors: dict[str, Tensor], n: int) -> Tensor:
         """Give the sum of all networks' mean losses."""
@@ -271,13 +146,9 @@ class Group:
         return self.heads[n]
 
     @torch.no_grad()
-    def _move(self, gradients: dict[str, Tensor | None], n: int) -> None:
-        """Let each of the first n networks take a step along its own gradient."""
-        gradient = torch.zeros_like(self.stack.values[:n])
-        for slot in self.stack.slots:
-            found = gradients.get(slot.name)
-            if found is not None:
-                slot.of(gradient).copy_(_apart(found, n, slot.part))
+    def _move(self, gradient: Tensor) -> None:
+        """Let each of the first networks take a step along its own gradient, a row of (n, P)."""
+        n = len(gradient)
         clip = self.learners[0].clip
         if clip is not None:  # as torch.nn.utils.clip_grad_norm_ does
             norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
@@ -288,8 +159,3 @@ class Group:
         counts = [own[:n] for name, own in self.stack.buffers.items() if own.dim() == 1]
         if counts:
             torch._foreach_add_(counts, 1)
-
-
-def _apart(tensor: Tensor, n: int, part: Part) -> Tensor:
-    """View a tensor of all networks as (n, …)."""
-    return tensor.unflatten(0, (n, -1)) if part.merged else tensor
