@@ -4,7 +4,7 @@ Two heads are compared on the same orders, seeds and data, so their differences 
 interval of the mean difference is Student's at 98 %: of eight runs, as in the paper, it reaches
 three standard errors to each side (2.998), which is the rule by which our numbers are compared with
 the published ones. Differences of up to half a point are none, by the same rule. Both were
-fixed before the study was run.
+fixed before the study was run again, with its earlier results known (docs/decisions/11).
 """
 
 from collections.abc import Iterable
