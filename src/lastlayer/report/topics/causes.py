@@ -4,30 +4,57 @@ import altair as alt
 import polars as pl
 
 from lastlayer.report.chart import DATA, heads_of, sized, told
-from lastlayer.report.section import (
-    Figure,
-    Panel,
-    Plot,
-    Section,
-    Tables,
-    by_stream,
-    file_name,
-    rows_of,
-)
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
+from lastlayer.report.select import HEAD, STREAM, in_order, streams
+from lastlayer.report.sheet import MEAN, Sheet, texts
 from lastlayer.report.shown import Table, number, words
-from lastlayer.report.tables.causes import CAUSES
+from lastlayer.results import Study
+from lastlayer.results.tables import deviation
 
+CAUSES = {  # column of the store → the cause in words
+    "lost_to_weights": "changed vectors",
+    "lost_to_interference": "later classes",
+    "lost_to_either": "either alone",
+    "lost_together": "both together",
+}
 COLOURS = ("#1b1b3a", "#5b5b8c", "#9fa3c4", "#e3d9b0")  # of no layer; dark to light
 
 
-def causes(tables: Tables) -> Section | None:
+def causes(study: Study) -> pl.DataFrame:
+    """Return the test samples lost to each cause, in percent of the test set, mean over orders."""
+    runs = streams(study).drop_nulls("lost")
+    sizes = {digest: int(n.sum()) for digest, n in study.arrays("n_per_class", runs).items()}
+    size = pl.col("digest").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    long = (
+        runs.with_columns(size.alias("size"))
+        .unpivot(
+            list(CAUSES),
+            index=[*STREAM, "kind", *HEAD, "name", "size", "order", "seed"],
+            variable_name="cause",
+            value_name="samples",
+        )
+        .with_columns(
+            pl.col("cause").replace_strict(CAUSES),
+            pl.col("samples").cast(pl.Float64) * 100 / pl.col("size").cast(pl.Float64),
+        )
+    )
+    table = long.group_by(*STREAM, "kind", *HEAD, "name", "cause", maintain_order=True).agg(
+        pl.col("samples").mean().alias("mean"),
+        deviation(pl.col("samples")).alias("deviation"),
+        pl.len().cast(pl.Int64).alias("runs"),
+    )
+    return in_order(table, "kind", *STREAM, *HEAD)
+
+
+SHEET = Sheet("causes", texts(*STREAM, "kind", *HEAD, "name", "cause") | MEAN, causes)
+
+
+def section(tables: Tables) -> Section | None:
     """Show the share of test samples lost to each cause."""
     table = tables["causes"].drop_nulls("mean")
     if table.is_empty():
         return None
-    figures = [
-        Figure(file_name("causes", title), title, *_chart(part)) for title, part in by_stream(table)
-    ]
+    figures = [Figure(("causes", title), title, *_chart(part)) for title, part in by_stream(table)]
     text = (
         "A test sample is lost if it was right when its class was learned and is wrong at the end. "
         "Lost to changed vectors: right again with the vectors of then. Lost to later classes: "
@@ -39,6 +66,9 @@ def causes(tables: Tables) -> Section | None:
     )
     shown = [_table(title, part) for title, part in by_stream(table)]
     return Section("causes", "Why heads forget", [text], [Panel(caption, figures)], shown)
+
+
+TOPIC = Topic(section, needs=[SHEET])
 
 
 def _chart(part: pl.DataFrame) -> Plot:
@@ -69,4 +99,4 @@ def _table(title: str, part: pl.DataFrame) -> Table:
         rows.append([words(name), number(sum(mine.values())), *cells])
     header = ("head", "lost, %", *(f"to {cause}" for cause in CAUSES.values()))
     caption = f"{title}: test samples lost by the end, in % of the test set, mean over orders."
-    return Table(file_name("causes", title), caption, header, rows)
+    return Table(("causes", title), caption, header, rows)

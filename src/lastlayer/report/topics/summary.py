@@ -5,8 +5,10 @@ import polars as pl
 
 from lastlayer.report.chart import DATA, POINTS, layer_scale, marker_scale, sized, told
 from lastlayer.report.drift import MEANING
-from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, by_stream
+from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, Topic, by_stream
 from lastlayer.report.shown import Table, number, spread, words
+from lastlayer.report.topics.preliminary import IID
+from lastlayer.report.topics.streams import ACCURACY
 from lastlayer.results.tables import thrift
 
 AXIS = f"final {POINTS}"
@@ -15,19 +17,19 @@ COLUMNS = ("head", "name", "mean", "deviation", "runs")
 
 
 def best_of(part: pl.DataFrame) -> Row:
-    """Give the row of the best head; of equally good ones the thriftiest."""
+    """Return the row of the best head; of equally good ones the thriftiest."""
     best = part.filter(pl.col("mean") == pl.col("mean").max())
     return best.sort(thrift(), maintain_order=True).row(0, named=True)
 
 
 def bounds(iid: pl.DataFrame) -> dict[tuple[str, str], Row]:
-    """Give for features and label the best head without a mask on all data at once."""
+    """Return for features and label the best head without a mask on all data at once."""
     whole = iid.filter(pl.col("subset").is_null(), pl.col("mean").is_not_null(), mask="none")
     parts = whole.group_by("features", "label", maintain_order=True)
     return {(str(key[0]), str(key[1])): best_of(part) for key, part in parts}
 
 
-def summary(tables: Tables) -> Section | None:
+def section(tables: Tables) -> Section | None:
     """Say in words and one chart which head is best where."""
     known = tables["accuracy"].drop_nulls("mean")
     bound = bounds(tables["iid"])
@@ -45,13 +47,16 @@ def summary(tables: Tables) -> Section | None:
         ]
     if not rows:
         return _without_streams(bound)
-    figure = Figure("summary", "The best head of each stream", *_chart(rows, len(lines)))
+    figure = Figure(("summary",), "The best head of each stream", *_chart(rows, len(lines)))
     bar = ", and as a bar the best head without drift: all data at once" if bound else ""
     caption = (
         f"For each stream the best head and the linear layer{bar}. Lines are deviations over "
         "orders of the tasks."
     )
     return Section("summary", "Summary", lines, [Panel(caption, [figure])], [_table(rows)])
+
+
+TOPIC = Topic(section, needs=[ACCURACY], also=[IID])
 
 
 def _without_streams(bound: dict[tuple[str, str], Row]) -> Section | None:
@@ -88,10 +93,11 @@ def _chart(rows: list[Row], streams: int) -> Plot:
         y=alt.Y("stream:N", sort=None, title=None, axis=axis), x=alt.X("mean:Q", title=AXIS)
     )
     tooltip = told(("role:N", "what"), ("name:N", "head"))
-    colour = alt.Color("head:N", scale=layer_scale(), legend=None)
-    shape = alt.Shape("head:N", scale=marker_scale(), legend=None)
+    layers = [row["head"] for row in rows]
+    colour = alt.Color("head:N", scale=layer_scale(layers), legend=None)
+    shape = alt.Shape("head:N", scale=marker_scale(layers), legend=None)
     heads = base.transform_filter(f"datum.role != '{BOUND}'")
-    layers = [
+    drawn = [
         heads.mark_line(color="#999", strokeWidth=1, strokeDash=[1, 3]).encode(detail="stream:N"),
         heads.mark_rule(strokeWidth=2.5).encode(
             x=alt.X("low:Q", title=AXIS), x2="high:Q", color=colour
@@ -105,14 +111,14 @@ def _chart(rows: list[Row], streams: int) -> Plot:
         some = base.transform_filter(f"datum.role == '{role}'")
         if role == BOUND:
             tick = some.mark_tick(color="black", thickness=2.5, size=26)
-            layers.insert(1, tick.encode(tooltip=tooltip))
+            drawn.insert(1, tick.encode(tooltip=tooltip))
         else:
-            layers.append(
+            drawn.append(
                 some.mark_text(dy=places[role], align="right", dx=9, fontSize=11).encode(
                     text="name:N"
                 )
             )
-    chart = alt.layer(*layers)
+    chart = alt.layer(*drawn)
     return sized(chart, height=max(90, 56 * streams)), [_with_ends(row) for row in rows]
 
 
@@ -128,4 +134,4 @@ def _table(rows: list[Row]) -> Table:
         for row in rows
     ]  # fmt: skip
     header = ("stream", "what", "head", "final accuracy, %", "runs")
-    return Table("summary", "Best head, linear layer, and all data at once.", header, cells)
+    return Table(("summary",), "Best head, linear layer, and all data at once.", header, cells)

@@ -1,14 +1,22 @@
 """Networks trained end to end with replay: what group masking is worth (Fig. 7), and drift."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import altair as alt
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from lastlayer.analysis import LOSS_PARTS, after_each_task, share
 from lastlayer.report.chart import DATA, POINTS, heads_of, sized, told, with_band
 from lastlayer.report.lines import lines
-from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, file_name, rows_of
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
+from lastlayer.report.select import HEAD, STREAM, in_order, percent, with_names
+from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
 from lastlayer.report.shown import Table, number, short, spread, words
+from lastlayer.results import Study
+from lastlayer.results.tables import deviation
 
 FIELDS = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs", "end")
 PARTS = {  # end of the columns lost_to_… and lost_share_… → the cause in words
@@ -24,10 +32,109 @@ MOVED = {
 }
 
 
-def replay(tables: Tables) -> Section | None:
-    """Show accuracy against replay balance and against images, drift, and the causes of loss."""
-    if "replay" not in tables:
+SCALES = {"angle": 1, "norm": 100, "along": 100}  # as drift is stored → degrees and percent
+PLACE = texts(*STREAM, "stream", "setting") | numbers("balance") | texts(*HEAD, "name")
+MOVE = PLACE | texts("measure") | integers("tasks_ago")
+
+
+def replay(study: Study) -> pl.DataFrame | None:
+    """Return accuracy, images and what was lost, in percent, for each network and replay balance.
+
+    Learned is the accuracy on the classes of a task right after it, mean over tasks. What was lost
+    to a cause is in percent of the test set, its share in percent of all that was lost: each is
+    found network by network, and then averaged.
+    """
+    if study.replay.is_empty():
         return None
+    runs = _networks(study)
+    learned = _learned(study, runs)
+    own = pl.col("digest").replace_strict(learned, default=None, return_dtype=pl.Float64)
+    sizes = {name: data.n_test for name, data in study.data.items()}
+    size = pl.col("features").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    lost = pl.col("lost") * 100 / size
+    table = runs.group_by(PLACE.keys()).agg(
+        *percent("final"),
+        pl.col("diverged").count().cast(pl.Int64),
+        pl.col("images").cast(pl.Float64).mean(),
+        own.fill_nan(None).mean().alias("learned"),
+        (pl.col("forgetting") * 100).mean(),
+        lost.mean(),
+        *((_share(cause) * lost).mean().alias(f"lost_to_{cause}") for cause in LOSS_PARTS),
+        *((pl.col(f"lost_share_{cause}") * 100).mean() for cause in LOSS_PARTS),
+    )
+    return in_order(table, "stream", "setting", "balance", *HEAD)
+
+
+def projection_drift(study: Study) -> pl.DataFrame | None:
+    """Return how far features have moved since their class was learned, over seeds."""
+    if study.replay.is_empty():
+        return None
+    runs = _networks(study)
+    arrays = {name: study.arrays(f"drift_{name}", runs) for name in SCALES}
+    rows = (
+        (*(run[name] for name in PLACE), measure, *point)
+        for run in runs.iter_rows(named=True)
+        for measure, scale in SCALES.items()
+        if run["digest"] in arrays[measure]
+        for point in since_learned(arrays[measure][run["digest"]] * scale)
+    )
+    table = rows_as(MOVE | numbers("value"), rows).group_by(MOVE.keys()).agg(
+        pl.col("value").mean().alias("mean"),
+        deviation(pl.col("value")).alias("deviation"),
+        pl.len().cast(pl.Int64).alias("runs"),
+    )  # fmt: skip
+    return in_order(table, "stream", "setting", "balance", "measure", *HEAD, "tasks_ago")
+
+
+LOST = (f"{begin}_{cause}" for begin in ("lost_to", "lost_share") for cause in LOSS_PARTS)
+REPLAY = Sheet(
+    "replay",
+    PLACE | MEAN | integers("diverged") | numbers("images", "learned", "forgetting", "lost", *LOST),
+    replay,
+)
+DRIFT = Sheet("projection_drift", MOVE | MEAN, projection_drift)
+
+
+def _learned(study: Study, runs: pl.DataFrame) -> dict[str, float]:
+    """Return in percent how well each network knew its tasks right after them, on average."""
+    right, sizes, orders = (
+        study.arrays(name, runs) for name in ("right_by_task", "n_per_task", "task_order")
+    )
+    learned = {}
+    for digest, n_per_task in sizes.items():
+        if len(n_per_task):  # else test samples belong to no task
+            by_task = share(right[digest], n_per_task)
+            matrix = after_each_task(by_task, orders[digest].tolist())
+            learned[digest] = float(100 * np.diag(matrix).mean())
+    return learned
+
+
+def _share(cause: str) -> pl.Expr:
+    """Return the share of a cause; nothing where nothing was lost and there is none."""
+    return pl.when(pl.col("lost") == 0).then(0.0).otherwise(f"lost_share_{cause}")
+
+
+def _networks(study: Study) -> pl.DataFrame:
+    """Return the finished networks, each with its setting in words."""
+    setting = pl.format(
+        "{} epochs a task, {} remembered of a class, batch {}, {} at {}",
+        "epochs", "per_class", "batch_size", "optimizer", "lr",
+    )  # fmt: skip
+    return with_names(study.replay.filter(state="done")).with_columns(setting.alias("setting"))
+
+
+def since_learned(drift: NDArray[Any]) -> Iterator[tuple[int, float]]:
+    """Average (T, classes) over classes, by the number of tasks since each was learned."""
+    known = ~np.isnan(drift)
+    ago = np.arange(len(drift))[:, None] - known.argmax(axis=0)
+    for tasks in range(len(drift)):
+        values = drift[known & (ago == tasks)]
+        if len(values):
+            yield tasks, float(values.mean())
+
+
+def section(tables: Tables) -> Section | None:
+    """Show accuracy against replay balance and against images, drift, and the causes of loss."""
     table = tables["replay"].drop_nulls("mean")
     if table.is_empty():
         return None
@@ -41,6 +148,9 @@ def replay(tables: Tables) -> Section | None:
     return Section("replay", "End to end with replay", [text], panels, shown)
 
 
+TOPIC = Topic(section, needs=[REPLAY], also=[DRIFT])
+
+
 def _settings(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     """Take a table apart by stream and setting, each with a title."""
     parts = table.group_by("stream", "setting", maintain_order=True)
@@ -51,7 +161,7 @@ def _settings(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
 def _accuracy(table: pl.DataFrame) -> Panel:
     images = alt.X("images:Q", title="images trained on")
     figures = [
-        Figure(file_name("replay", what, title), f"{title}: {what}", *_lines(part, x))
+        Figure(("replay", what, title), f"{title}: {what}", *_lines(part, x))
         for title, part in _settings(table)
         for what, x in (("balance", _balance(part)), ("images", images))
     ]
@@ -75,7 +185,7 @@ def _lines(part: pl.DataFrame, x: alt.X) -> Plot:
 
 def _causes(table: pl.DataFrame) -> Panel:
     figures = [
-        Figure(file_name("replay", "causes", title), title, *_bars(part))
+        Figure(("replay", "causes", title), title, *_bars(part))
         for title, part in _settings(table.drop_nulls("lost"))
     ]
     caption = (
@@ -125,7 +235,7 @@ def _drift(table: pl.DataFrame) -> list[Panel]:
         return []
     figures = [
         Figure(
-            file_name("replay-drift", measure, f"{balance:g}", title),
+            ("replay-drift", measure, f"{balance:g}", title),
             f"{MOVED[measure]}, balance {balance:g}",
             *_over_tasks(some.filter(measure=measure, balance=balance), MOVED[measure]),
         )
@@ -168,4 +278,4 @@ def _table(title: str, part: pl.DataFrame) -> Table:
         f"{title}: {part['setting'][0]}; mean ± deviation over seeds. Right after a task: on its "
         "classes, mean over tasks. Forgetting: how far a task fell below its best."
     )
-    return Table(file_name("replay", title), caption, header, rows)
+    return Table(("replay", title), caption, header, rows)
