@@ -77,7 +77,9 @@ def test_a_file_of_ours_that_was_changed_is_not_replaced(study: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["figures", "tables"])
-def test_nothing_is_written_or_removed_through_a_link(study: Path, tmp_path: Path, name: str) -> None:
+def test_nothing_is_written_or_removed_through_a_link(
+    study: Path, tmp_path: Path, name: str
+) -> None:
     other = tmp_path / "elsewhere"
     other.mkdir()
     (other / "old.svg").write_bytes(b"mine")
@@ -115,7 +117,9 @@ def test_an_altered_manifest_reaches_nothing_outside(tmp_path: Path) -> None:
     assert all(path.is_file() for path in victims)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"files": 3}', '{"files": {"a": 1}}', "[" * 99999])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"files": 3}', '{"files": {"a": 1}}', "[" * 99999]
+)
 def test_a_damaged_manifest_means_that_nothing_is_ours(study: Path, text: str) -> None:
     write(study)
     (study / own_files.MANIFEST).write_text(text)
@@ -173,9 +177,7 @@ def test_tables_that_a_page_is_made_from_stay(study: Path) -> None:
         assert tables.items() <= content(study / "tables").items()
 
 
-def test_a_second_report_waits_for_the_first(
-    study: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_report_waits_for_the_first(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(own_files, "PATIENCE", 0.01)
     with FileLock(study / own_files.LOCK), pytest.raises(BusyError, match="another process"):
         write(study)

@@ -83,7 +83,7 @@ def notices(tables: Tables, version: str) -> list[str]:
     about = known(tables)
     if not about:
         return []
-    done, planned, failed, diverged = (int(about.get(f"runs_{state}", "0")) for state in STATES)
+    done, planned, failed, diverged = _counts(tables)
     made = about.get("version", version)
     notes = {
         "This study is empty: nothing was planned, so there is nothing to show.": not (
@@ -102,8 +102,7 @@ def notices(tables: Tables, version: str) -> list[str]:
 
 def section(tables: Tables) -> Section:
     """Name the data, the troubles, and how many runs there are."""
-    about = known(tables)
-    text = f"{_runs(int(about.get('runs_done', '0')))} finished."
+    text = f"{_runs(_counts(tables)[0])} finished."
     shown = [_data(tables)] if tables["data"].height else []
     if tables["troubles"].height:
         shown.append(_troubles(tables))
@@ -111,6 +110,12 @@ def section(tables: Tables) -> Section:
 
 
 TOPIC = Topic(section, needs=[SHEET], also=[SETS, TROUBLES])
+
+
+def _counts(tables: Tables) -> list[int]:
+    """Return how many runs are in each of STATES."""
+    about = known(tables)
+    return [int(about.get(f"runs_{state}", "0")) for state in STATES]
 
 
 def _runs(n: int) -> str:
