@@ -122,7 +122,7 @@ def file_names(abouts: Sequence[Sequence[str]]) -> list[str]:
     >>> file_names([("accuracy", "cifar10, resnet20-cifar100")])
     ['accuracy-cifar10-resnet20-cifar100']
     >>> file_names([("norms", "a-b"), ("norms", "a.b"), ("norms", "c")])
-    ['norms-a-b-cabd5a54', 'norms-a-b-f7e7f4d2', 'norms-c']
+    ['norms-a-b-435aed8f', 'norms-a-b-9c4f9f6d', 'norms-c']
     """
     plain = [_plain(about) for about in abouts]
     same, before = Counter(plain), Counter[str]()
