@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from lastlayer.report.tables.reproduction import agreement
-
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "results" / "paper" / "tables" / "published.csv"
 PAGE = ROOT / "docs" / "reproduction.md"
@@ -34,6 +32,21 @@ def tables() -> str:
         parts.append(f"### {experiment}: `{features}`, label {label}\n")
         parts.append("\n".join(_rows(group, across)) + "\n")
     return "\n".join(parts)
+
+
+def agreement(table: pl.DataFrame) -> pl.DataFrame:
+    """Count what agrees in each group, and give the mean difference of what can be judged."""
+    judged = pl.col("verdict").is_in(["agrees", "differs"])
+    return table.group_by("experiment", "features", "label", maintain_order=True).agg(
+        pl.len().alias("published"),
+        judged.sum().alias("judged"),
+        (pl.col("verdict") == "agrees").sum().alias("agree"),
+        pl.col("difference").filter(judged).mean().alias("bias"),
+        pl.col("difference")
+        .filter(judged & (pl.col("mask") == "none"))
+        .mean()
+        .alias("bias_unmasked"),
+    )
 
 
 def _summary(table: pl.DataFrame) -> str:

@@ -71,7 +71,7 @@ def test_it_goes_through_plan_store_and_page(
         monkeypatch.setattr(sys, "argv", arguments)
         with pytest.raises(SystemExit, match="0"):
             main()
-    study = ll.results.load(out)
+    study = ll.load_study(out)
     assert study.done.filter(head="midrange")["final"].min() > 0.2
     assert "midrange" in (out / "report.html").read_text(encoding="utf-8")
     assert "midrange" in pl.read_csv(out / "tables" / "accuracy.csv")["head"].to_list()

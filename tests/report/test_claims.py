@@ -3,11 +3,13 @@
 import polars as pl
 import pytest
 
-from lastlayer.report.looks import GRADIENT, name_of
+from lastlayer.catalogue import full_name
+from lastlayer.report.looks import paper_layers
 from lastlayer.report.published import published
-from lastlayer.report.tables import claims_iid, claims_streams
-from lastlayer.report.tables.claims import FAILS, HOLDS, UNKNOWN, claims
+from lastlayer.report.topics import claim_checks
+from lastlayer.report.topics.claims import FAILS, HOLDS, UNKNOWN, judge
 
+GRADIENT = paper_layers(by_gradient=True)
 TEXTS = ("features", "scenario", "label", "kind", "preset", "head", "mask", "name")
 NUMBERS = {"lr": pl.Float64, "subset": pl.Int64, "mean": pl.Float64, "deviation": pl.Float64}
 NONE = pl.DataFrame(schema={**dict.fromkeys(TEXTS, pl.String), **NUMBERS, "runs": pl.Int64})
@@ -16,21 +18,21 @@ NONE = pl.DataFrame(schema={**dict.fromkeys(TEXTS, pl.String), **NUMBERS, "runs"
 @pytest.fixture(scope="module")
 def paper() -> pl.DataFrame:
     table = published().filter(pl.col("std") < 5, pl.col("experiment") == "subset")
-    names = [name_of(head, mask) for head, mask in table.select("head", "mask").rows()]
+    names = [full_name(head, mask) for head, mask in table.select("head", "mask").rows()]
     return table.with_columns(pl.Series("name", names), pl.lit("paper").alias("preset"))
 
 
-@pytest.mark.parametrize("number", ["masks", "little_data", "similarity_behind"])
+@pytest.mark.parametrize("number", ["masks_iid", "little_data", "similarity_behind"])
 def test_the_published_numbers_bear_out_what_the_paper_says_of_them(
     paper: pl.DataFrame, number: str
 ) -> None:
-    found = getattr(claims_iid, number)(paper)
+    found = getattr(claim_checks, number)(paper)
     assert found is not None
     assert found[1]
 
 
 def test_without_numbers_nothing_can_be_said() -> None:
-    assert set(claims(NONE, NONE)["verdict"]) == {UNKNOWN}
+    assert set(judge(NONE, NONE)["verdict"]) == {UNKNOWN}
 
 
 def streams(**means: float) -> pl.DataFrame:
@@ -40,7 +42,7 @@ def streams(**means: float) -> pl.DataFrame:
         kind, _, name = key.partition("__")
         head, _, mask = name.partition("__")
         row = {"features": "f", "scenario": kind, "label": "y", "kind": kind, "preset": "paper"}
-        row |= {"head": head, "mask": mask or "none", "name": name_of(head, mask or "none")}
+        row |= {"head": head, "mask": mask or "none", "name": full_name(head, mask or "none")}
         rows.append(row | {"mean": mean, "deviation": 0.1, "runs": 8})
     return pl.DataFrame(rows, schema_overrides=dict(NONE.schema))
 
@@ -57,7 +59,7 @@ def layers(kind: str, none: float, group: float, single: float, cosine: float) -
     [((20, 40, 50, 60), True), ((20, 50, 40, 60), False), ((20, 40, 50, 45), False)],
 )
 def test_masks_in_incremental(numbers: tuple[float, ...], verdict: bool) -> None:
-    found = claims_streams.masks_incremental(streams(**layers("incremental", *numbers)))
+    found = claim_checks.masks_incremental(streams(**layers("incremental", *numbers)))
     assert found is not None
     assert found[1] is verdict
 
@@ -67,7 +69,7 @@ def test_masks_in_incremental(numbers: tuple[float, ...], verdict: bool) -> None
     [((60, 60.2, 40, 40), True), ((60, 58, 40, 40), False), ((60, 60, 65, 65), False)],
 )
 def test_masks_in_lifelong(numbers: tuple[float, ...], verdict: bool) -> None:
-    found = claims_streams.masks_lifelong(streams(**layers("lifelong", *numbers)))
+    found = claim_checks.masks_lifelong(streams(**layers("lifelong", *numbers)))
     assert found is not None
     assert found[1] is verdict
 
@@ -75,7 +77,7 @@ def test_masks_in_lifelong(numbers: tuple[float, ...], verdict: bool) -> None:
 @pytest.mark.parametrize(("cosine", "verdict"), [(35, True), (25, False)])
 def test_best_layers(cosine: float, verdict: bool) -> None:
     means = dict(zip(GRADIENT, (20, 20, 40, 30, cosine), strict=True))
-    found = claims_streams.best_layers(streams(**{f"mixed__{k}": v for k, v in means.items()}))
+    found = claim_checks.best_layers(streams(**{f"mixed__{k}": v for k, v in means.items()}))
     assert found is not None
     assert found[0].startswith("weight_norm 40.0, ")
     assert found[1] is verdict
@@ -84,7 +86,7 @@ def test_best_layers(cosine: float, verdict: bool) -> None:
 @pytest.mark.parametrize(("gap", "verdict"), [(0.4, True), (0.6, False)])
 def test_no_bias(gap: float, verdict: bool) -> None:
     both = streams(incremental__linear=20.0, incremental__linear_no_bias=20.0 + gap)
-    assert claims_streams.no_bias(both) == (
+    assert claim_checks.no_bias(both) == (
         f"without bias minus with: incremental {gap:+.2f}", verdict,
     )  # fmt: skip
 
@@ -94,7 +96,7 @@ def test_no_bias_on_two_feature_sets(gap: float, verdict: bool) -> None:
     first = streams(mixed__linear=20.0, mixed__linear_no_bias=20.0)
     other = streams(mixed__linear=20.0, mixed__linear_no_bias=20.0 + gap)
     both = pl.concat([other.with_columns(pl.lit("g").alias("features")), first])
-    found = claims_streams.no_bias(both)
+    found = claim_checks.no_bias(both)
     assert found is not None
     assert sorted(found[0].partition(": ")[2].split(", ")) == [
         "mixed on f +0.00", f"mixed on g {gap:+.2f}",
@@ -109,7 +111,7 @@ def test_drifts(worst: float, helped: float, verdict: bool) -> None:
     means = layers("lifelong", 60, 60, 60, 60) | {"lifelong__linear": worst}
     helping = ("weight_norm", "cosine", "linear__single", "linear__group")
     means |= {f"mixed__{name}": helped for name in helping}
-    found = claims_streams.drifts(streams(**means, mixed__linear=20))
+    found = claim_checks.drifts(streams(**means, mixed__linear=20))
     assert found is not None
     assert found[1] is verdict
 
@@ -119,13 +121,13 @@ def test_drifts(worst: float, helped: float, verdict: bool) -> None:
 )
 def test_similarity(knn: float, slda: float, verdict: bool) -> None:
     table = streams(mixed__linear=50, mixed__knn=knn, mixed__mean=65, mixed__slda=slda)
-    found = claims_streams.similarity(table)
+    found = claim_checks.similarity(table)
     assert found is not None
     assert found[1] is verdict
 
 
 def test_verdicts_in_words() -> None:
-    table = claims(streams(**layers("lifelong", 60, 60, 40, 40)), NONE)
+    table = judge(streams(**layers("lifelong", 60, 60, 40, 40)), NONE)
     verdicts = dict(table.select("number", "verdict").rows())
     assert (verdicts[5], verdicts[1], verdicts[10]) == (HOLDS, FAILS, UNKNOWN)
     assert table["claim"].len() == 10

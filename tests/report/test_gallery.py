@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+from lastlayer.report.drawing import draw
+from lastlayer.report.topics import SHEETS, make_sections
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -15,3 +18,20 @@ def test_each_chart_is_made_by_the_command_and_shown() -> None:
     kept = [path.stem for path in (ROOT / "docs" / "figures").glob("*.svg")]
     assert sorted(names) == sorted(shown) == sorted(kept)
     assert "docs/figures/summary.svg" in (ROOT / "README.md").read_text()
+
+
+def test_the_committed_results_give_the_committed_figures_byte_for_byte() -> None:
+    kept = {path.name: path.read_bytes() for path in (ROOT / "docs" / "figures").glob("*.svg")}
+    found = {}
+    for folder in ("paper", "replay"):
+        files = {s: ROOT / "results" / folder / "tables" / f"{s.name}.csv" for s in SHEETS}
+        read = {s.name: s.read(p.read_bytes(), p) for s, p in files.items() if p.is_file()}
+        sections = make_sections({name: table for name, table in read.items() if table is not None})
+        figures = (f for s in sections for panel in s.panels for f in panel.figures)
+        # The renderer counts its colour ramps, so those before one of the gallery are drawn too.
+        ramps = ("interference-", "weight-change-")
+        specs = {
+            f.name: f.spec for f in figures if f"{f.name}.svg" in kept or f.name.startswith(ramps)
+        }
+        found |= draw(specs).files
+    assert {name: found[name] for name in kept} == kept

@@ -3,11 +3,11 @@
 import pytest
 
 from lastlayer.catalogue import SCENARIOS
-from lastlayer.report.drift import KINDS, kind_of
+from lastlayer.report.drift import MEANING, kind_of
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_name_has_the_kind_that_its_description_says(name: str) -> None:
-    assert kind_of(name) in KINDS
+    assert kind_of(name) in MEANING
     said = SCENARIOS[name].description.partition(",")[0].removeprefix("class-")
     assert kind_of(name) == said

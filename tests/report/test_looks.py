@@ -4,11 +4,36 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from new_heads import NEW, with_cards
 
+from lastlayer import catalogue
 from lastlayer.catalogue import HEADS, PAPER_HEADS
-from lastlayer.layers import LAYERS as GRADIENT_LAYERS
-from lastlayer.layers import MASKS as ALL_MASKS
-from lastlayer.report.looks import FIRST, GRADIENT, LAYERS, MASKS, SIMILARITY, place_of
+from lastlayer.report.colours import CONTRAST, contrast, oklab
+from lastlayer.report.looks import (
+    ALL_LAYERS,
+    FIRST,
+    dash_of,
+    look_of,
+    masks,
+    paper_layers,
+    place_of,
+)
+
+PAPER = [*paper_layers(by_gradient=True), *paper_layers(by_gradient=False)]
+NINE = {  # as they were when the gallery was drawn
+    "linear": ("#000000", "M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z"),
+    "linear_no_bias": ("#707070", "M-.85,-.85H.85V.85H-.85Z"),
+    "weight_norm": ("#0072b2", "M0,-1L1,.8H-1Z"),
+    "original_weight_norm": ("#56b4e9", "M0,1L1,-.8H-1Z"),
+    "cosine": ("#d55e00", "M0,-1.1L1.1,0L0,1.1L-1.1,0Z"),
+    "knn": ("#e69f00", "M1,0L-.8,1V-1Z"),
+    "mean": ("#009e73", "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z"),
+    "median": ("#6b3d0c", "M-1,0L.8,1V-1Z"),
+    "slda": (
+        "#cc79a7",
+        "M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
+    ),
+}
 
 # Machado, Oliveira and Fernandes (2009): what is seen by people who lack one kind of cone.
 VISION = {
@@ -41,27 +66,69 @@ def lab(colour: str, vision: str) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
+def closest(colours: list[str], vision: str) -> float:
+    seen = [lab(colour, vision) for colour in colours]
+    return min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
+
+
 @pytest.mark.parametrize("vision", VISION)
 def test_colours_stay_apart(vision: str) -> None:
-    seen = {layer: lab(colour, vision) for layer, (colour, _) in LAYERS.items()}
-    gaps = {pair: np.linalg.norm(seen[pair[0]] - seen[pair[1]]) for pair in combinations(seen, 2)}
-    assert min(gaps.values()) > 9, min(gaps, key=gaps.__getitem__)  # 2.3 is just noticeable
+    assert closest([look_of(layer).colour for layer in PAPER], vision) > 9  # 2.3 is noticeable
 
 
 @pytest.mark.parametrize("vision", VISION)
 def test_colours_stand_out_from_the_page(vision: str) -> None:
-    assert all(lab(colour, vision)[0] < 75 for colour, _ in LAYERS.values())
+    assert all(lab(look_of(layer).colour, vision)[0] < 75 for layer in PAPER)
+
+
+def test_the_papers_heads_look_as_they_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cards(monkeypatch, *NEW)
+    assert {name: (look_of(name).colour, look_of(name).marker) for name in PAPER} == NINE
+
+
+def test_twelve_more_heads_can_be_told_apart_by_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cards(monkeypatch, *NEW)
+    looks = [look_of(name) for name in (*PAPER, *NEW)]
+    assert len(looks) == 21
+    distances = [
+        np.linalg.norm(oklab(a.colour) - oklab(b.colour)) for a, b in combinations(looks, 2)
+    ]
+    assert min(distances) > 0.1
+    assert all(contrast(look.colour) >= CONTRAST for look in looks[9:])
+    assert all(contrast(look.colour) > 2.2 for look in looks[:9])
+    assert all(closest([look.colour for look in looks], vision) > 4 for vision in VISION)
+    assert len({look.marker for look in looks}) == 21
+
+
+def test_a_card_may_name_its_colour_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cards(monkeypatch, "ridge", colour="#123456")
+    assert look_of("ridge").colour == "#123456"
+    assert look_of("ridge").marker not in {marker for _, marker in NINE.values()}
+
+
+def test_one_more_card_leaves_the_colours_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_cards(monkeypatch, *NEW[:5])
+    before = [look_of(name) for name in NEW[:5]]
+    with_cards(monkeypatch, *NEW[:6])
+    assert [look_of(name) for name in NEW[:5]] == before
+
+
+def test_a_head_without_a_card_has_a_look_of_its_own() -> None:
+    assert "gone" not in HEADS
+    look = look_of("gone+single")
+    assert look == look_of("gone")
+    assert look.colour not in {colour for colour, _ in NINE.values()}
+    assert look.marker
 
 
 def test_markers_and_dashes_need_no_colour() -> None:
-    assert len({marker for _, marker in LAYERS.values()}) == len(LAYERS)
-    assert len({tuple(dash) for dash in MASKS.values()}) == len(MASKS)
+    assert len({look_of(layer).marker for layer in HEADS}) == len(HEADS)
+    assert len({tuple(dash_of(mask)) for mask in masks()}) == len(masks())
+    assert set(masks()) == set(catalogue.MASKS)
+    assert look_of(ALL_LAYERS).marker == ""
 
 
-def test_every_head_has_a_look() -> None:
-    assert set(LAYERS) == set(HEADS)
-    assert set(GRADIENT) == set(GRADIENT_LAYERS)
-    assert set(GRADIENT) | set(SIMILARITY) == set(HEADS)
-    assert set(MASKS) == set(ALL_MASKS)
+def test_every_head_has_a_place() -> None:
+    assert set(PAPER) == {name.partition("+")[0] for name in PAPER_HEADS}
     assert set(FIRST) <= set(PAPER_HEADS)
     assert len({place_of(name) for name in PAPER_HEADS}) == len(PAPER_HEADS)

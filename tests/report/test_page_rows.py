@@ -9,12 +9,16 @@ from read_page import Page
 
 from lastlayer.report.drift import title_of
 from lastlayer.report.published import SELECTED
-from lastlayer.report.section import file_name
+from lastlayer.report.section import file_names
 
 
 @pytest.fixture(name="page", scope="module")
 def _page(folder: Path) -> Page:
     return Page(folder / "report.html")
+
+
+def file_name(*about: str) -> str:
+    return file_names([about])[0]
 
 
 def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:

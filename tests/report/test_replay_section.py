@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 
 from lastlayer.report import write
-from lastlayer.report.sections import make_sections
-from lastlayer.report.tables import NAMES, OF_REPLAY, make_tables
-from lastlayer.report.tables.claims import FAILS, HOLDS
-from lastlayer.report.tables.claims_replay import group_masking
-from lastlayer.report.tables.replay import since_learned
+from lastlayer.report.topics import SHEETS, make_sections, make_tables
+from lastlayer.report.topics.claim_checks import group_masking
+from lastlayer.report.topics.claims import FAILS, HOLDS
+from lastlayer.report.topics.replay import since_learned
 from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
 
+OF_REPLAY = ("replay", "projection_drift")
 NETWORK = {
     "kind": "network", "features": "cifar10 images", "scenario": "cifar10", "label": "class",
     "preset": "paper",
@@ -118,7 +118,7 @@ def test_the_page_has_the_part_and_says_what_is_still_to_be_made(folder: Path) -
         "replay-causes-cifar10-images-cifar10",
         "replay-drift-angle-0-01-cifar10-images-cifar10",
     } <= names
-    assert {f"{name}.csv" for name in (*NAMES, *OF_REPLAY)} <= {
+    assert {f"{sheet.name}.csv" for sheet in SHEETS} <= {
         path.name for path in (folder / "tables").iterdir()
     }
     assert all(path.read_text().isascii() for path in (folder / "tables").glob("*.tex"))

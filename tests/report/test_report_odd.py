@@ -1,6 +1,5 @@
 """Studies of unusual shape: the page leaves out what is not there, and says what went wrong."""
 
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -132,28 +131,11 @@ def test_results_of_a_later_version_are_refused_in_words(tmp_path: Path) -> None
         write(folder)
 
 
-def test_tables_that_are_not_whole_are_refused_in_words(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "tables").mkdir()
-    shutil.copy(folder / "tables" / "about.csv", tmp_path / "tables")
-    with pytest.raises(FileFormatError, match=r"there is no data\.csv"):
-        write(tmp_path)
-
-
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     folder = write_study(tmp_path, [Stream(heads=("mean",))])
     (folder / "tables").write_text("a file where a folder should be")
     with pytest.raises(WriteError, match="cannot write the report"):
         write(folder)
-
-
-def test_a_second_report_leaves_nothing_of_the_first(tmp_path: Path) -> None:
-    folder = write_study(tmp_path, [Stream(heads=("mean",))])
-    write(folder)
-    (folder / "figures" / "old.svg").touch()
-    (folder / "tables" / "replay.csv").touch()
-    write(folder)
-    assert not (folder / "figures" / "old.svg").exists()
-    assert not (folder / "tables" / "replay.csv").exists()
 
 
 def test_the_report_never_needs_torch() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lastlayer.report.shown import Cell, Table, latex, markdown, number, spread, words
 
-TABLE = Table("t", "A & B, 5 %.", ("head", "±"), [[words("a_b"), spread(1.5, 0.25)]])
+TABLE = Table(("t",), "A & B, 5 %.", ("head", "±"), [[words("a_b"), spread(1.5, 0.25)]])
 
 
 def test_markdown() -> None:
@@ -26,7 +26,7 @@ def test_latex() -> None:
 
 @given(st.text())
 def test_a_cell_never_breaks_its_row(text: str) -> None:
-    table = Table("t", "c", ("x", "y"), [[Cell(text), Cell("1", 1)]])
+    table = Table(("t",), "c", ("x", "y"), [[Cell(text), Cell("1", 1)]])
     row = markdown(table).split("\n")[4]
     assert row.replace(r"\|", "").count("|") == 3
     assert "<" not in row
@@ -37,7 +37,7 @@ def test_a_cell_never_breaks_its_row(text: str) -> None:
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
 def test_latex_compiles(tmp_path: Path) -> None:
-    every = Table("t", "½ <x> ~^\\{}$#", ("a", "b"), [[words("x_y & z"), number(-1.5)]])
+    every = Table(("t",), "½ <x> ~^\\{}$#", ("a", "b"), [[words("x_y & z"), number(-1.5)]])
     document = r"\documentclass{article}\begin{document}" + latex(every) + r"\end{document}"
     (tmp_path / "t.tex").write_text(document)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]

@@ -12,7 +12,7 @@ FEW = 30  # names that can be read on one axis
 
 
 def names_of(table: pl.DataFrame) -> dict[int, str]:
-    """Give the name of each class of a table, by its number."""
+    """Return the name of each class of a table, by its number."""
     return dict(table.select("class", "class_name").unique(maintain_order=True).rows())
 
 

@@ -3,30 +3,39 @@
 from collections.abc import Sequence
 
 import altair as alt
+import polars as pl
 
-from lastlayer.report.chart import DATA, POINTS, layer_scale, mask_scale, told
-from lastlayer.report.looks import MASKS
-from lastlayer.report.section import Chart
+from lastlayer.report.chart import DATA, POINTS, layer_scale, mask_scale, sized, told, with_band
+from lastlayer.report.looks import masks
+from lastlayer.report.section import Plot, rows_of
 
-FILL = alt.Scale(type="ordinal", domain=list(MASKS), range=[0.9, 0.5, 0.15])
+FIELDS = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs")
 
 
-def bars(y: str, order: Sequence[str], highest: float, offset: str | None = None) -> Chart:
+def bars(
+    table: pl.DataFrame, y: str, order: Sequence[str], height: float, offset: str | None = None
+) -> Plot:
     """Draw a bar for each row, with its deviation and its value.
 
     Args:
-        y: the field that names the rows.
+        table: columns head, mask, name, mean, deviation, runs, and ``y``.
+        y: the column that names the rows.
         order: its values from top to bottom.
-        highest: of all values; beyond it there is room for the number.
-        offset: the field that sets bars of one name apart.
+        height: of the chart.
+        offset: the column that sets bars of one name apart.
     """
+    rows = rows_of(with_band(table.drop_nulls("mean")), *dict.fromkeys((*FIELDS, y)))
+    # Beyond the highest value there is room for the number.
+    highest = max((float(row["high"]) for row in rows), default=1)
+    heads = [row["head"] for row in rows]
+    fill = alt.Scale(type="ordinal", domain=masks(), range=[0.9, 0.5, 0.15])
     base = alt.Chart(DATA).encode(y=alt.Y(f"{y}:N", sort=list(order), title=None))
     if offset:
-        base = base.encode(yOffset=alt.YOffset(f"{offset}:N", sort=list(MASKS)))
+        base = base.encode(yOffset=alt.YOffset(f"{offset}:N", sort=masks()))
     bar = base.mark_bar(stroke="black", strokeWidth=1.2).encode(
         x=alt.X("mean:Q", title=POINTS, scale=alt.Scale(domain=[0, max(highest * 1.12, 1)])),
-        color=alt.Color("head:N", scale=layer_scale(), legend=None),
-        fillOpacity=alt.FillOpacity("mask:O", scale=FILL, legend=None),
+        color=alt.Color("head:N", scale=layer_scale(heads), legend=None),
+        fillOpacity=alt.FillOpacity("mask:O", scale=fill, legend=None),
         strokeDash=alt.StrokeDash("mask:N", scale=mask_scale(), legend=None),
         tooltip=told(("name:N", "head")),
     )
@@ -36,4 +45,4 @@ def bars(y: str, order: Sequence[str], highest: float, offset: str | None = None
     text = base.mark_text(align="left", dx=4, fontSize=10).encode(
         x=alt.X("high:Q", title=POINTS), text=alt.Text("mean:Q", format=".1f")
     )
-    return alt.layer(bar, halo, error, text)
+    return sized(alt.layer(bar, halo, error, text), height), rows

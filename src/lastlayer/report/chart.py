@@ -6,29 +6,39 @@ from dataclasses import dataclass
 import altair as alt
 import polars as pl
 
-from lastlayer.report.looks import ALL_LAYERS, FIRST, LAYERS, MASKS, place_of
+from lastlayer.catalogue import PAPER_HEADS
+from lastlayer.report.looks import FIRST, dash_of, layers_among, look_of, masks, place_of
 from lastlayer.report.section import ROWS, Chart
 
 WIDTH, HEIGHT = 460, 290
 MANY = 10  # heads; more are not all drawn at first
 POINTS = "accuracy in %"
 DATA = alt.NamedData(ROWS)
-LOOKS = {**LAYERS, ALL_LAYERS: ("#777777", "")}
 
 
-def layer_scale() -> alt.Scale:
-    """Give each layer its colour."""
-    return alt.Scale(domain=list(LOOKS), range=[colour for colour, _ in LOOKS.values()])
+def layer_scale(heads: Sequence[str]) -> alt.Scale:
+    """Return the colour of each layer.
+
+    Args:
+        heads: of the chart; all layers of the catalogue are in the scale anyway.
+    """
+    layers = layers_among(heads)
+    return alt.Scale(domain=layers, range=[look_of(layer).colour for layer in layers])
 
 
-def marker_scale() -> alt.Scale:
-    """Give each layer its marker."""
-    return alt.Scale(domain=list(LOOKS), range=[marker for _, marker in LOOKS.values()])
+def marker_scale(heads: Sequence[str]) -> alt.Scale:
+    """Return the marker of each layer.
+
+    Args:
+        heads: of the chart; all layers of the catalogue are in the scale anyway.
+    """
+    layers = layers_among(heads)
+    return alt.Scale(domain=layers, range=[look_of(layer).marker for layer in layers])
 
 
 def mask_scale() -> alt.Scale:
-    """Give each mask its dash."""
-    return alt.Scale(domain=list(MASKS), range=list(MASKS.values()))
+    """Return the dash of each mask."""
+    return alt.Scale(domain=masks(), range=[dash_of(mask) for mask in masks()])
 
 
 def heads_of(table: pl.DataFrame) -> list[str]:
@@ -39,7 +49,8 @@ def heads_of(table: pl.DataFrame) -> list[str]:
 def hidden_of(heads: Sequence[str]) -> list[str]:
     """Name the heads that are switched off at first: none where there are few."""
     few = len(heads) <= MANY or not any(name in FIRST for name in heads)
-    return [] if few else [name for name in heads if name not in FIRST]
+    hidden = {*PAPER_HEADS} - {*FIRST}  # any other head is there because somebody wanted it
+    return [] if few else [name for name in heads if name in hidden]
 
 
 @dataclass(frozen=True)
@@ -51,8 +62,8 @@ class HeadLook:
     dash: alt.StrokeDash
 
 
-def look_of(heads: Sequence[str], hidden: Sequence[str]) -> HeadLook:
-    """Give heads their look.
+def encode_heads(heads: Sequence[str], hidden: Sequence[str]) -> HeadLook:
+    """Return heads their look.
 
     Args:
         heads: all that a chart holds.
@@ -60,12 +71,12 @@ def look_of(heads: Sequence[str], hidden: Sequence[str]) -> HeadLook:
     """
     drawn = [name.partition("+") for name in heads if name not in hidden]
     layers = list(dict.fromkeys(layer for layer, _, _ in drawn))
-    masks = [mask for mask in MASKS if mask in {mask or "none" for _, _, mask in drawn}]
+    some = [mask for mask in masks() if mask in {mask or "none" for _, _, mask in drawn}]
     names = alt.Legend(title="layer", values=layers, symbolOpacity=1)
-    dashes = alt.Legend(title="mask", values=masks, symbolSize=900) if len(masks) > 1 else None
+    dashes = alt.Legend(title="mask", values=some, symbolSize=900) if len(some) > 1 else None
     return HeadLook(
-        alt.Color("head:N", scale=layer_scale(), legend=names),
-        alt.Shape("head:N", scale=marker_scale(), legend=names),
+        alt.Color("head:N", scale=layer_scale(heads), legend=names),
+        alt.Shape("head:N", scale=marker_scale(heads), legend=names),
         alt.StrokeDash("mask:N", scale=mask_scale(), legend=dashes),
     )
 
@@ -77,7 +88,7 @@ def switched(chart: Chart, hidden: Sequence[str]) -> Chart:
 
 
 def sized(chart: Chart, height: float = HEIGHT, width: float = WIDTH) -> Chart:
-    """Give a chart the size it has outside the page."""
+    """Return a chart the size it has outside the page."""
     return chart.properties(width=width, height=height)
 
 

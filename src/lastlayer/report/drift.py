@@ -1,32 +1,21 @@
-"""How the data of a scenario change, read from its name."""
+"""How the data of a scenario change, and what a stream is called; read from the cards."""
 
-KINDS = ("incremental", "mixed", "lifelong")  # in the order of the page
-MEANING = {
+from lastlayer.catalogue import SCENARIOS, drift_of
+
+MEANING = {  # in the order of the page
     "incremental": "new classes in every task",
     "mixed": "new classes, and known ones in new surroundings",
     "lifelong": "known classes in new surroundings",
 }
-_NAMED = {
-    "cifar10": "incremental",
-    "cifar100": "incremental",
-    "core50": "incremental",
-    "cub200": "incremental",
-    "cifar100_lifelong": "lifelong",
-    "core10_lifelong": "lifelong",
-    "nested": "lifelong",
-    "cifar100_mix": "mixed",
-    "core10_mix": "mixed",
-}
 
 
 def kind_of(scenario: str) -> str:
-    """Give the kind of drift: "incremental", "lifelong", "mixed", or "iid" where there is none.
+    """Return the kind of drift; a scenario that is not known is a kind of its own.
 
-    >>> kind_of("cifar100_mix"), kind_of("nested:fine/coarse"), kind_of("iid/class")
-    ('mixed', 'lifelong', 'iid')
+    >>> kind_of("cifar100_mix"), kind_of("nested:fine/coarse"), kind_of("weekly:7")
+    ('mixed', 'lifelong', 'weekly')
     """
-    name = scenario.partition("/")[0].partition(":")[0]
-    return _NAMED.get(name, name)
+    return drift_of(scenario) or scenario.partition("/")[0].partition(":")[0]
 
 
 def title_of(features: str, scenario: str) -> str:
@@ -36,5 +25,5 @@ def title_of(features: str, scenario: str) -> str:
     ('cifar10, resnet20-cifar100', 'mine, incremental:5')
     """
     data, _, backbone = features.partition("/")
-    named = scenario in _NAMED and scenario.partition("_")[0] in (data, "core10")
+    named = scenario in SCENARIOS and SCENARIOS[scenario].features == data
     return f"{scenario}, {backbone}" if named and backbone else f"{features}, {scenario}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from lastlayer.report.chart import DATA, POINTS, look_of, switched
+from lastlayer.report.chart import DATA, POINTS, encode_heads, switched
 from lastlayer.report.section import Chart
 
 
@@ -24,7 +24,7 @@ def lines(
         tooltip: what is told of a point.
         y: the title of the axis of means.
     """
-    look = look_of(heads, hidden)
+    look = encode_heads(heads, hidden)
     base = alt.Chart(DATA).encode(x=x, color=look.colour, detail="name:N")
     mean = alt.Y("mean:Q", title=y)
     band = base.mark_area(opacity=0.13, tooltip=None).encode(y=alt.Y("low:Q", title=y), y2="high:Q")

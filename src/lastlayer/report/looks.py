@@ -1,28 +1,24 @@
 """What a head looks like everywhere: colour and marker are its layer, the dash is its mask.
 
-The colours are those of Okabe and Ito, for every kind of colour vision; yellow is too pale on white
-and became brown. Markers and dashes tell heads apart in black and white.
+The paper's heads have the colours of Okabe and Ito, for every kind of colour vision; yellow is too
+pale on white and became brown. Markers and dashes tell heads apart in black and white. A head whose
+card names no colour or marker gets them by rule.
 """
 
-LAYERS = {  # layer → colour, marker as a path in the square from −1 to 1
-    "linear": ("#000000", "M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z"),
-    "linear_no_bias": ("#707070", "M-.85,-.85H.85V.85H-.85Z"),
-    "weight_norm": ("#0072b2", "M0,-1L1,.8H-1Z"),
-    "original_weight_norm": ("#56b4e9", "M0,1L1,-.8H-1Z"),
-    "cosine": ("#d55e00", "M0,-1.1L1.1,0L0,1.1L-1.1,0Z"),
-    "knn": ("#e69f00", "M1,0L-.8,1V-1Z"),
-    "mean": ("#009e73", "M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z"),
-    "median": ("#6b3d0c", "M-1,0L.8,1V-1Z"),
-    "slda": (
-        "#cc79a7",
-        "M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
-    ),
-}
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from math import cos, pi, sin
+
+from lastlayer.catalogue import HEADS, MASKS, PAPER_HEADS
+from lastlayer.report.colours import more_colours
+
 ALL_LAYERS = "all layers"  # their average
-MASKS: dict[str, list[int]] = {"none": [1, 0], "group": [7, 3], "single": [2, 2]}  # mask → dash
-GRADIENT = ("linear", "linear_no_bias", "weight_norm", "original_weight_norm", "cosine")
-SIMILARITY = ("knn", "mean", "median", "slda")
-FIRST = (  # what is seen at first where a chart holds many heads
+GREY = "#777777"
+DASHES: dict[str, list[int]] = {"none": [1, 0], "group": [7, 3], "single": [2, 2]}
+SPARE = 24  # looks for heads of old results that have no card any more
+FIRST = (  # of the paper's heads, what is seen at first where a chart holds many
     "linear",
     "linear+single",
     "weight_norm",
@@ -35,22 +31,95 @@ FIRST = (  # what is seen at first where a chart holds many heads
 )
 
 
-def name_of(head: str, mask: str) -> str:
-    """Write a head with its mask, as it is typed.
+@dataclass(frozen=True)
+class Look:
+    """The colour of a layer, and its marker as a path in the square from −1 to 1."""
 
-    >>> name_of("cosine", "single"), name_of("slda", "none")
-    ('cosine+single', 'slda')
+    colour: str
+    marker: str
+
+
+def look_of(head: str) -> Look:
+    """Return the look of a head, whatever its mask; one without a card has a look too.
+
+    >>> look_of("slda+single").colour
+    '#cc79a7'
     """
-    return head if mask == "none" else f"{head}+{mask}"
+    layer = head.partition("+")[0]
+    if layer == ALL_LAYERS:
+        return Look(GREY, "")
+    known, spare = _looks(tuple((c.name, c.colour, c.marker) for c in HEADS.values()))
+    number = int.from_bytes(sha256(layer.encode()).digest()[:4])
+    return known.get(layer) or spare[number % SPARE]
 
 
-def place_of(name: str) -> tuple[int, int]:
-    """Give the place of a head among all; unknown ones come last.
+def layers_among(heads: Sequence[str]) -> list[str]:
+    """Name every layer that has a card, and after them those of ``heads`` that have none."""
+    others = sorted({name.partition("+")[0] for name in heads} - {*HEADS, ALL_LAYERS})
+    return [*HEADS, ALL_LAYERS, *others]
 
-    >>> sorted(["slda", "cosine+single", "cosine", "new"], key=place_of)
-    ['cosine', 'cosine+single', 'slda', 'new']
+
+def masks() -> list[str]:
+    """Name the masks in the order of the page."""
+    return list(dict.fromkeys((*DASHES, *MASKS)))
+
+
+def dash_of(mask: str) -> list[int]:
+    """Return the dash of a mask."""
+    return DASHES.get(mask, [9, 2, 2, 2])
+
+
+def paper_layers(by_gradient: bool) -> list[str]:
+    """Name the paper's heads without their masks: those trained by gradient, or the others.
+
+    >>> paper_layers(by_gradient=False)
+    ['knn', 'mean', 'median', 'slda']
+    """
+    layers = dict.fromkeys(name.partition("+")[0] for name in PAPER_HEADS)
+    return [layer for layer in layers if HEADS[layer].by_gradient == by_gradient]
+
+
+def place_of(name: str) -> tuple[int, int, str]:
+    """Return the place of a head among all; unknown ones come last, by their names.
+
+    >>> sorted(["slda", "new", "cosine+single", "cosine", "gone"], key=place_of)
+    ['cosine', 'cosine+single', 'slda', 'gone', 'new']
     """
     head, _, mask = name.partition("+")
-    layers, masks = list(LAYERS), list(MASKS)
-    place = layers.index(head) if head in layers else len(layers)
-    return place, masks.index(mask) if mask in masks else 0
+    layers, known = list(HEADS), masks()
+    place = layers.index(head) if head in HEADS else len(layers)
+    return place, known.index(mask) if mask in known else 0, name
+
+
+@cache
+def _looks(
+    cards: tuple[tuple[str, str | None, str | None], ...],
+) -> tuple[dict[str, Look], list[Look]]:
+    """Return the look of each card, and those that are left over.
+
+    Args:
+        cards: name, colour and marker; None where the rule gives it.
+    """
+    own = tuple(colour for _, colour, _ in cards if colour)
+    without = sum(not (colour and marker) for _, colour, marker in cards)
+    colours = iter(more_colours((*own, GREY), without + SPARE))
+    markers = (_star(number) for number in range(without + SPARE))
+    ruled = map(Look, colours, markers)
+    looks = {}
+    for name, colour, marker in cards:
+        look = next(ruled) if not (colour and marker) else Look(colour, marker)
+        looks[name] = Look(colour or look.colour, marker or look.marker)
+    return looks, list(ruled)
+
+
+def _star(number: int) -> str:
+    """Draw polygons, stars and thorns in turn, with more and more points."""
+    least, inner = ((5, 1.0), (4, 0.45), (3, 0.2))[number % 3]
+    points = least + number // 3
+    steps = range(points) if inner == 1 else range(2 * points)
+    corners = []
+    for step in steps:
+        angle = 2 * pi * step / len(steps) - pi / 2
+        radius = 1.1 if inner == 1 or step % 2 == 0 else 1.1 * inner
+        corners.append(f"{radius * cos(angle):.2f},{radius * sin(angle):.2f}")
+    return f"M{'L'.join(corners)}Z"

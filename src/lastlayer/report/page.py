@@ -2,21 +2,24 @@
 
 import json
 from collections.abc import Sequence
-from functools import cache
 from importlib.resources import files
 
-import vl_convert
 from jinja2 import Environment
 from markupsafe import Markup
 
-from lastlayer.report.looks import LAYERS, MASKS
+from lastlayer.report.looks import dash_of, look_of
 from lastlayer.report.section import Figure, Section
 
 HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
 def make_page(
-    title: str, version: str, sections: Sequence[Section], notices: Sequence[str], plan: str
+    title: str,
+    version: str,
+    sections: Sequence[Section],
+    notices: Sequence[str],
+    plan: str,
+    bundle: str,
 ) -> str:
     """Write the page.
 
@@ -26,6 +29,7 @@ def make_page(
         sections: its parts.
         notices: what a reader must know before anything else.
         plan: the text of the plan that was run.
+        bundle: the JavaScript that draws charts; "" where it cannot be had.
     """
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         _file("page.html.jinja")
@@ -38,7 +42,7 @@ def make_page(
         plan=plan,
         css=Markup(_file("page.css")),
         script=Markup(_file("page.js")),
-        bundle=Markup(_bundle()),
+        bundle=Markup(bundle.replace("</script", "<\\/script")),  # no text in it ends the script
         swatch=swatch,
         spec=spec,
         height=height,
@@ -58,22 +62,13 @@ def height(figure: Figure) -> int:
 
 def swatch(name: str) -> Markup:
     """Draw a head for the legend: its colour, its marker and its dash."""
-    head, _, mask = name.partition("+")
-    colour, marker = LAYERS.get(head, ("#444444", ""))
-    dash = " ".join(map(str, MASKS.get(mask or "none", [1, 0])))
+    look = look_of(name)
+    dash = " ".join(map(str, dash_of(name.partition("+")[2] or "none")))
     return Markup(
         '<svg width="34" height="12" viewBox="-17 -6 34 12" aria-hidden="true">'
         '<path d="M-17,0H17" stroke="{}" stroke-width="2" stroke-dasharray="{}"/>'
         '<path d="{}" transform="scale(4.2)" fill="{}"/></svg>'
-    ).format(colour, dash, marker, colour)
-
-
-@cache
-def _bundle() -> str:
-    """Give Vega, Vega-Lite and Vega-Embed in one piece; no text in it may end the script."""
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed")).replace(
-        "</script", "<\\/script"
-    )
+    ).format(look.colour, dash, look.marker, look.colour)
 
 
 def _file(name: str) -> str:

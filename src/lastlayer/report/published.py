@@ -6,19 +6,10 @@ from typing import Literal
 
 import polars as pl
 
+from lastlayer.catalogue import HEADS, PAPER_HEADS
+
 Verdict = Literal["agrees", "differs", "wide"]
 
-HEADS = {
-    "Linear": "linear",
-    "Linear_no_bias": "linear_no_bias",
-    "WeightNorm": "weight_norm",
-    "OriginalWeightNorm": "original_weight_norm",
-    "CosLayer": "cosine",
-    "KNN": "knn",
-    "MeanLayer": "mean",
-    "MedianLayer": "median",
-    "SLDA": "slda",
-}
 DATA = {  # the paper's data set → ours, and the label column that is learned
     "CIFAR10": ("cifar10", "class"),
     "CIFAR100": ("cifar100", "fine"),
@@ -44,20 +35,26 @@ SELECTED = {  # the learning rates that the text selects, for every mask
 SEEDS = 8  # behind each published mean
 WIDE = 5.0  # from this published deviation on, a mean says nothing
 KEY = ("features", "label", "head", "mask", "lr", "subset")
+PUBLISHED: dict[str, type[pl.DataType]] = {  # what is put beside our numbers
+    "published_mean": pl.Float64,
+    "published_std": pl.Float64,
+    "verdict": pl.String,
+}
 
 
 def published() -> pl.DataFrame:
-    """Give the paper's 530 numbers: experiment, features, label, head, mask, lr, subset, mean, std.
+    """Return the paper's 530 numbers, by experiment, features, label, head, mask, lr and subset.
 
-    Accuracies are percentages. ``lr`` is null for heads without gradient, ``subset`` where all
-    data were used.
+    ``mean`` and ``std`` are percentages. ``lr`` is null for heads without gradient, ``subset``
+    where all data were used.
 
     >>> table = published().filter(features="cifar100/resnet20-cifar100", head="median")
     >>> table.filter(pl.col("subset").is_null()).select("label", "mean", "std").rows()
     [('coarse', 64.17, 0.0)]
     """
     raw = pl.read_csv(Path(__file__).with_name("published.csv"), schema_overrides=_SCHEMA)
-    data, head = pl.col("dataset"), pl.col("layer").replace_strict(HEADS)
+    names = {HEADS[name].source: name for name in PAPER_HEADS if name in HEADS}
+    data, head = pl.col("dataset"), pl.col("layer").replace_strict(names)
     backbone = pl.concat_str("pretraining", "architecture", separator=" ").replace_strict(BACKBONES)
     selected = head.replace_strict(SELECTED, default=None)
     lr = pl.when(pl.col("learning_rate") == "selected").then(selected)
@@ -106,9 +103,8 @@ def beside(ours: pl.DataFrame) -> pl.DataFrame:
     for row in ours.iter_rows(named=True):
         key = tuple(row[name] for name in KEY)
         if row["mask"] != "none" and key not in known:
-            key = tuple((row | {"lr": SELECTED[row["head"]]})[name] for name in KEY)
+            key = tuple((row | {"lr": SELECTED.get(row["head"])})[name] for name in KEY)
         mean, std = known.get(key, (None, None))
         verdict = None if mean is None else agree(row["mean"], row["std"], mean, std)
         found.append({"published_mean": mean, "published_std": std, "verdict": verdict})
-    types = {"published_mean": pl.Float64, "published_std": pl.Float64, "verdict": pl.String}
-    return pl.concat([ours, pl.DataFrame(found, schema=types)], how="horizontal")
+    return pl.concat([ours, pl.DataFrame(found, schema=PUBLISHED)], how="horizontal")

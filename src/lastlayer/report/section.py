@@ -1,15 +1,19 @@
-"""A part of the page: words, charts that share a legend, and tables."""
+"""A part of the page: words, charts that share a legend, and tables; and the topic it is about."""
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from hashlib import sha256
+from typing import Any, TypeAlias, TypeVar
 
 import altair as alt
 import polars as pl
 
 from lastlayer.report.drift import title_of
+from lastlayer.report.sheet import Sheet
 from lastlayer.report.shown import Table
 
 Tables: TypeAlias = Mapping[str, pl.DataFrame]
@@ -17,17 +21,19 @@ Row: TypeAlias = dict[str, Any]  # of a table, by column
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 Plot: TypeAlias = tuple[Chart, list[Row]]  # a chart of the rows that are named ROWS in it
 ROWS = "rows"
+LONGEST = 100  # bytes of a file's name, its ending aside
 
 
 @dataclass(frozen=True, eq=False)
 class Figure:
     """One chart."""
 
-    name: str  # of its files
+    about: Sequence[str]  # what makes it different from all others; its name is made of it
     title: str
     chart: Chart
     rows: Sequence[Row]
     square: bool = False  # as high as it is wide
+    name: str = ""  # of its files; given when the page is put together
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -58,13 +64,20 @@ class Section:
     tables: Sequence[Table] = field(default_factory=tuple)
 
 
-def file_name(*parts: str) -> str:
-    """Make the name of a file out of any words.
+@dataclass(frozen=True, eq=False)
+class Topic:
+    """One question, and all that answers it: sheets, and the section made from them."""
 
-    >>> file_name("accuracy", "cifar10, resnet20-cifar100")
-    'accuracy-cifar10-resnet20-cifar100'
-    """
-    return "-".join(filter(None, (re.sub(r"\W+", "-", p.lower()).strip("-") for p in parts)))
+    section: Callable[[Tables], Section | None]  # None: the study contains nothing about it
+    needs: Sequence[Sheet]  # without one of them the topic is not on the page
+    also: Sequence[Sheet] = ()  # may be missing, and are then empty
+
+    def of(self, tables: Tables) -> Section | None:
+        """Make the section, where the sheets that it needs are there."""
+        if any(sheet.name not in tables for sheet in self.needs):
+            return None
+        missing = {s.name: s.empty() for s in self.also if s.name not in tables}
+        return self.section({**tables, **missing})
 
 
 def by_stream(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
@@ -74,5 +87,55 @@ def by_stream(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
 
 
 def rows_of(table: pl.DataFrame, *columns: str) -> list[Row]:
-    """Give the rows of a chart, with its columns only."""
+    """Return the rows of a chart, with its columns only."""
     return table.select(columns).to_dicts()
+
+
+Named = TypeVar("Named", Figure, Table)
+
+
+def name_all(sections: Sequence[Section]) -> list[Section]:
+    """Give each figure and each table of a page a name of its own."""
+    figures = iter(_named([f for s in sections for panel in s.panels for f in panel.figures]))
+    tables = iter(_named([table for s in sections for table in s.tables]))
+    return [
+        replace(
+            section,
+            panels=[
+                replace(panel, figures=[next(figures) for _ in panel.figures])
+                for panel in section.panels
+            ],
+            tables=[next(tables) for _ in section.tables],
+        )
+        for section in sections
+    ]
+
+
+def _named(things: Sequence[Named]) -> list[Named]:
+    names = file_names([thing.about for thing in things])
+    return [replace(thing, name=name) for thing, name in zip(things, names, strict=True)]
+
+
+def file_names(abouts: Sequence[Sequence[str]]) -> list[str]:
+    """Make the names of files out of any words: short, and no two alike.
+
+    >>> file_names([("accuracy", "cifar10, resnet20-cifar100")])
+    ['accuracy-cifar10-resnet20-cifar100']
+    >>> file_names([("norms", "a-b"), ("norms", "a.b"), ("norms", "c")])
+    ['norms-a-b-435aed8f', 'norms-a-b-9c4f9f6d', 'norms-c']
+    """
+    plain = [_plain(about) for about in abouts]
+    same, before = Counter(plain), Counter[str]()
+    names = []
+    for about, name in zip(abouts, plain, strict=True):
+        key = json.dumps(about)
+        before[key] += 1
+        mark = sha256(f"{key}{before[key] if before[key] > 1 else ''}".encode()).hexdigest()[:8]
+        cut = name.encode()[: LONGEST - 9].decode(errors="ignore")
+        long = len(name.encode()) > LONGEST
+        names.append(f"{cut}-{mark}" if long or same[name] > 1 else name)
+    return names
+
+
+def _plain(words: Sequence[str]) -> str:
+    return "-".join(filter(None, (re.sub(r"\W+", "-", w.lower()).strip("-") for w in words)))

@@ -1,5 +1,6 @@
 """Tables as people read them: on the page, in Markdown and in LaTeX."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,10 +22,11 @@ class Cell:
 class Table:
     """A table with its caption; all rows are as long as the header."""
 
-    name: str  # of its files
+    about: Sequence[str]  # what makes it different from all others; its name is made of it
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    name: str = ""  # of its files; given when the page is put together
 
 
 def words(text: str | None) -> Cell:
@@ -65,12 +67,13 @@ def spread(mean: float | None, deviation: float | None, note: str = "") -> Cell:
 
 
 def markdown(table: Table) -> str:
-    """Write a table in Markdown."""
+    """Write a table in Markdown, as GitHub reads it; nothing in it is markup but the table."""
     rows = [table.header, *([cell.text for cell in row] for row in table.rows)]
-    lines = ["| " + " | ".join(_one_line(text, r"\|") for text in row) + " |" for row in rows]
+    lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in rows]
     numeric = [_numeric(table, column) for column in range(len(table.header))]
     rule = "|" + "|".join("---:" if right else "---" for right in numeric) + "|"
-    return "\n".join([table.caption, "", lines[0], rule, *lines[1:], ""])
+    caption = re.sub(r"^(?=[#+=-])|^(\d+)(?=[.)])", r"\1\\", _markdown(table.caption))
+    return "\n".join([caption, "", lines[0], rule, *lines[1:], ""])
 
 
 def latex(table: Table) -> str:
@@ -80,12 +83,12 @@ def latex(table: Table) -> str:
     """
     columns = "".join("r" if _numeric(table, c) else "l" for c in range(len(table.header)))
     rows = [[cell.text for cell in row] for row in table.rows]
-    lines = [" & ".join(map(_escape, row)) + r" \\" for row in [table.header, *rows]]
+    lines = [" & ".join(map(_latex, row)) + r" \\" for row in [table.header, *rows]]
     return "\n".join(
         [
             r"\begin{table}",
             r"  \centering",
-            f"  \\caption{{{_escape(table.caption)}}}",
+            f"  \\caption{{{_latex(table.caption)}}}",
             f"  \\label{{tab:{table.name}}}",
             f"  \\begin{{tabular}}{{{columns}}}",
             r"    \hline",
@@ -105,15 +108,24 @@ def _numeric(table: Table, column: int) -> bool:
     return bool(filled) and all(cell.is_number for cell in filled)
 
 
-def _one_line(text: str, bar: str) -> str:
-    """Keep a cell on its line: no break and no bar of its own, and no HTML."""
-    return " ".join(text.split()).replace("|", bar).replace("<", "&lt;")
+_MARKS = {c: f"\\{c}" for c in "\\`*[]~"} | {"<": "&lt;", ">": "&gt;", "|": "&#124;"}
+
+
+def _markdown(text: str) -> str:
+    """Keep a text on its line and free of markup: HTML, links, emphasis, bars."""
+    one_line = re.sub(r"&(?=#?\w+;)", "&amp;", " ".join(text.split()))
+    plain = "".join(_MARKS.get(character, character) for character in one_line)
+    plain = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", plain)  # within a word it is no markup
+    return plain.replace("://", "&#58;//")  # an address would become a link
 
 
 _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "[": "{[}",  # at the beginning of a row it would belong to the end of the one before
+    "]": "{]}",
+    "*": "{*}",
     "<": r"$<$",
     ">": r"$>$",
     "±": r"$\pm$",
@@ -131,5 +143,5 @@ _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 }
 
 
-def _escape(text: str) -> str:
+def _latex(text: str) -> str:
     return "".join(_TEX.get(character, character) for character in " ".join(text.split()))

@@ -1,85 +1,111 @@
 """From a folder with results to its report: page, figures and tables."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-import altair as alt
-import vl_convert
-
 from lastlayer import __version__
-from lastlayer.atomic import in_place_of
-from lastlayer.errors import WriteError
-from lastlayer.report.folder import read_tables, save_tables
+from lastlayer.errors import LastLayerError, WriteError
+from lastlayer.report.drawing import Drawn, draw, javascript
+from lastlayer.report.own_files import PAGE, one_at_a_time, replace_report
 from lastlayer.report.page import make_page
-from lastlayer.report.section import Figure, Section, Tables
-from lastlayer.report.sections import make_sections
-from lastlayer.report.sections.runs import known, notices
-from lastlayer.report.shown import Table, latex, markdown
-from lastlayer.report.tables import NAMES, OF_REPLAY, make_tables
+from lastlayer.report.section import Section, Tables
+from lastlayer.report.sheet import clean
+from lastlayer.report.shown import latex, markdown
+from lastlayer.report.topics import SHEETS, make_sections, make_tables
+from lastlayer.report.topics.runs import known, notices
 from lastlayer.results import load_study
 from lastlayer.results.store import FILE
 
-PAGE = "report.html"
-ROOM = {"left": 27, "right": 15, "top": 5, "bottom": 5}  # a reader's font may be wider than ours
-
 
 def write(folder: str | os.PathLike[str]) -> Path:
-    """Write the report of a study beside its results, and give the path of the page.
+    """Write the report of a study beside its results, and return the path of the page.
 
     ``report.html``, ``figures/*.svg|pdf`` and ``tables/*.csv|md|tex``. Where there are no results
-    but the tables of an earlier report, page and figures are made from those.
+    but the tables of an earlier report, page and figures are made from those. A file that no report
+    wrote is never replaced.
 
     Args:
         folder: where ``results.sqlite`` lies, or ``tables/*.csv``.
     """
     folder = Path(folder)
-    alone = (folder / "tables" / "about.csv").is_file() and not (folder / FILE).is_file()
-    fresh = None if alone else make_tables(load_study(folder))
+    alone = not (folder / FILE).is_file() and bool(_read_sheets(folder))
+    if not alone:
+        load_study(folder)  # says what is wrong before anything is written
     try:
-        if fresh:
-            save_tables(fresh, folder / "tables")
-        tables = read_tables(folder / "tables", NAMES, OF_REPLAY)
-        sections = make_sections(tables)
-        _write_tables((t for section in sections for t in section.tables), folder / "tables")
-        _write_page(sections, tables, folder)
-        panels = [panel for section in sections for panel in section.panels]
-        _write_figures((f for panel in panels for f in panel.figures), folder / "figures")
+        with one_at_a_time(folder):
+            sheets = _read_sheets(folder) if alone else _make_sheets(folder)
+            made = _make_report(folder, sheets, alone)
+            if alone:
+                replace_report(folder, made, kept=sheets)
+            else:
+                replace_report(folder, sheets | made)
     except OSError as error:
+        if isinstance(error, LastLayerError):
+            raise
         raise WriteError(f"cannot write the report into {folder}: {error}") from error
     return folder / PAGE
 
 
-def _write_page(sections: Sequence[Section], tables: Tables, folder: Path) -> None:
-    plan = known(tables).get("plan", "")
-    title = f"Which output layer forgets least: {folder.resolve().name}"
-    page = make_page(title, __version__, sections, notices(tables, __version__), plan)
-    with in_place_of(folder / PAGE) as unfinished:
-        unfinished.write_text(page, encoding="utf-8")
+def _path(name: str) -> str:
+    return f"tables/{name}.csv"
 
 
-def _write_tables(tables: Iterable[Table], folder: Path) -> None:
-    _clear(folder, ".md", ".tex")
-    for table in tables:
-        (folder / f"{table.name}.md").write_text(markdown(table), encoding="utf-8")
-        (folder / f"{table.name}.tex").write_text(latex(table), encoding="utf-8")
+def _make_sheets(folder: Path) -> dict[str, bytes]:
+    tables = make_tables(load_study(folder))
+    return {_path(s.name): s.write(tables[s.name]) for s in SHEETS if s.name in tables}
 
 
-def _write_figures(figures: Iterable[Figure], folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    _clear(folder, ".svg", ".pdf")
-    for figure in figures:
-        spec = {**figure.spec, "padding": ROOM}
-        svg = vl_convert.vegalite_to_svg(spec, vl_version=_VEGA_LITE)
-        (folder / f"{figure.name}.svg").write_text(svg, encoding="utf-8")
-        (folder / f"{figure.name}.pdf").write_bytes(vl_convert.svg_to_pdf(svg))
+def _read_sheets(folder: Path) -> dict[str, bytes]:
+    paths = (_path(sheet.name) for sheet in SHEETS)
+    return {path: (folder / path).read_bytes() for path in paths if (folder / path).is_file()}
 
 
-_VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+def _make_report(folder: Path, sheets: dict[str, bytes], alone: bool) -> dict[str, bytes]:
+    """Return the content of every file that is made from the sheets.
+
+    Args:
+        folder: of the report.
+        sheets: the content of their files, by path.
+        alone: whether there is nothing but these files, which may hold anything.
+    """
+    tables, said = {}, []
+    for sheet in SHEETS:
+        path = _path(sheet.name)
+        table = sheet.read(sheets[path], folder / path) if path in sheets else None
+        if table is not None:
+            tables[sheet.name] = table
+        elif path in sheets:
+            said.append(f"{path} has other columns than this version of lastlayer knows: what is "
+                        "made from it is left out.")  # fmt: skip
+    sections = make_sections(tables, folder / "tables" if alone else None)
+    figures = [f for section in sections for panel in section.panels for f in panel.figures]
+    drawn = draw({figure.name: figure.spec for figure in figures})
+    files = {f"figures/{name}": content for name, content in drawn.files.items()}
+    for shown in (table for section in sections for table in section.tables):
+        files[f"tables/{shown.name}.md"] = markdown(shown).encode()
+        files[f"tables/{shown.name}.tex"] = latex(shown).encode()
+    page = _page(folder, tables, sections, said, drawn)
+    return files | {PAGE: page.encode()}
 
 
-def _clear(folder: Path, *suffixes: str) -> None:
-    """Remove what an earlier report left, which may have had other parts."""
-    for path in folder.iterdir():
-        if path.suffix in suffixes:
-            path.unlink()
+def _page(
+    folder: Path, tables: Tables, sections: Sequence[Section], said: Sequence[str], drawn: Drawn
+) -> str:
+    title = f"Which output layer forgets least: {clean(folder.resolve().name)}"
+    bundle, why = javascript()
+    notes = [*notices(tables, __version__), *said, *_not_drawn(drawn)]
+    if why and any(section.panels for section in sections):
+        notes.append(f"The charts are missing on this page: {why}. All tables are there.")
+    return make_page(title, __version__, sections, notes, known(tables).get("plan", ""), bundle)
+
+
+def _not_drawn(drawn: Drawn) -> list[str]:
+    """Say which figures there are no files of, by reason."""
+    reasons = dict.fromkeys(drawn.missing.values())
+    return [
+        "These charts could not be written to figures/: "
+        f"{', '.join(name for name, why in drawn.missing.items() if why == reason)} "
+        f"({clean(reason)})."
+        for reason in reasons
+    ]

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-# Of heads that are equally good the first here is the best: it keeps and computes less.
-# One that is not named here comes last.
-_THRIFT = ("mean", "slda", "linear", "linear_no_bias", "weight_norm", "original_weight_norm",
-           "cosine", "median", "knn")  # fmt: skip
+from lastlayer import catalogue
+
 CELL = ("features", "scenario", "label", "preset", "subset", "head", "mask", "lr")
 NETWORK_CELL = ("features", "scenario", "label", "balance", "head", "mask", "lr",
         "epochs", "per_class", "batch_size", "optimizer", "clip", "start", "precision")  # fmt: skip
@@ -25,13 +23,13 @@ def head_name(head: str = "head", mask: str = "mask") -> pl.Expr:
 
 
 def thrift() -> pl.Expr:
-    """Give the place of a head among those that are equally good.
+    """Give the place of a head among those that are equally good; one without a card is last.
 
     >>> heads = pl.DataFrame({"head": ["new", "knn", "cosine+single", "mean"]})
     >>> heads.sort(thrift())["head"].to_list()
     ['mean', 'cosine+single', 'knn', 'new']
     """
-    places = {head: place for place, head in enumerate(_THRIFT)}
+    places = {name: n for n, name in enumerate(sorted(catalogue.HEADS, key=catalogue.thrift))}
     layer = pl.col("head").str.split("+").list.first()
     return layer.replace_strict(places, default=len(places), return_dtype=pl.Int64)
 

@@ -1,0 +1,111 @@
+"""Charts as SVG and PDF, drawn by a process of its own: if it dies, nothing else does.
+
+The renderer holds a JavaScript engine. It ends the whole process where memory is limited, and where
+a chart holds what it cannot draw.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+
+PROGRAM = Path(__file__).with_name("draw_charts.py")
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+ROOM = {"left": 27, "right": 15, "top": 5, "bottom": 5}  # a reader's font may be wider than ours
+PATIENCE = 60.0  # seconds for a chart, and to begin
+BUNDLE = "bundle.js"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What came of the charts of a page."""
+
+    files: Mapping[str, bytes] = field(default_factory=dict)  # NAME.svg and NAME.pdf
+    missing: Mapping[str, str] = field(default_factory=dict)  # name → why it was not drawn
+
+
+def draw(specs: Mapping[str, Mapping[str, Any]]) -> Drawn:
+    """Draw charts; those that cannot be drawn are left out, and it is said why.
+
+    Args:
+        specs: of Vega-Lite, by the names of their files.
+    """
+    jobs = [{"name": name, "spec": {**spec, "padding": ROOM}} for name, spec in specs.items()]
+    files: dict[str, bytes] = {}
+    missing: dict[str, str] = {}
+    deaths = 0
+    while jobs:
+        made, reasons, ended = _run(jobs)
+        files |= made
+        missing |= reasons
+        done = {name.rpartition(".")[0] for name in made} | reasons.keys()
+        jobs = [job for job in jobs if job["name"] not in done]
+        if not jobs or not ended:
+            break
+        deaths = 0 if done else deaths + 1
+        if deaths > 1:  # it dies whatever it is to draw
+            missing |= {str(job["name"]): ended for job in jobs}
+            break
+        missing[str(jobs.pop(0)["name"])] = ended  # the one it was at
+    return Drawn(files, missing)
+
+
+def javascript() -> tuple[str, str]:
+    """Return Vega, Vega-Lite and Vega-Embed in one piece, or why they cannot be had."""
+    try:
+        return _javascript(), ""
+    except OSError as error:
+        return "", str(error)
+
+
+@cache
+def _javascript() -> str:
+    made, reasons, ended = _run([{"name": BUNDLE}])
+    if BUNDLE not in made:
+        raise OSError(reasons.get(BUNDLE, ended))
+    return made[BUNDLE].decode()
+
+
+def _run(jobs: Sequence[Mapping[str, Any]]) -> tuple[dict[str, bytes], dict[str, str], str]:
+    """Let one process draw: what it made, what it could not make, and how it ended, if badly."""
+    with tempfile.TemporaryDirectory(prefix="lastlayer-") as folder:
+        ended = ""
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", str(PROGRAM), folder, VEGA_LITE],
+                input="".join(f"{json.dumps(job)}\n" for job in jobs).encode(),
+                capture_output=True,
+                timeout=PATIENCE * (1 + len(jobs)),
+                check=False,
+            )
+            if done.returncode:
+                ended = _how(done.returncode, done.stderr)
+        except subprocess.TimeoutExpired:
+            ended = "the chart renderer did not come to an end"
+        except OSError as error:
+            ended = f"the chart renderer could not be started: {error}"
+        numbered = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    made, reasons = {}, {}
+    for number, job in enumerate(jobs):
+        name = str(job["name"])
+        if f"{number}.error" in numbered:
+            reasons[name] = numbered[f"{number}.error"].decode()
+        elif name == BUNDLE and f"{number}.js" in numbered:
+            made[name] = numbered[f"{number}.js"]
+        elif f"{number}.pdf" in numbered:  # the last that is written of a chart
+            made |= {f"{name}.{end}": numbered[f"{number}.{end}"] for end in ("svg", "pdf")}
+    return made, reasons, ended
+
+
+def _how(code: int, said: bytes) -> str:
+    lines = [line.strip() for line in said.decode(errors="replace").splitlines() if line.strip()]
+    fatal = next((line for line in lines if "memory" in line.lower()), lines[0] if lines else "")
+    how = f"signal {-code}" if code < 0 else f"status {code}"
+    return f"the chart renderer ended by {how}" + (f": {fatal[:200]}" if fatal else "")

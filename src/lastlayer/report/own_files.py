@@ -1,0 +1,150 @@
+"""The files of a report, told apart from everything else that lies beside them.
+
+A manifest keeps the name and the digest of each file that a report wrote. Only such a file, and
+only if nobody has changed it since, is ever replaced or removed.
+"""
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from lastlayer.atomic import in_place_of
+from lastlayer.errors import BusyError, WriteError
+
+MANIFEST = ".report.json"
+LOCK = ".report.lock"
+PAGE = "report.html"
+FOLDERS = ("figures", "tables")
+ASIDE = "earlier-report"  # where the files of a report without a manifest are moved to
+PATIENCE = 300.0  # seconds to wait for another report of the same folder
+
+Digests = Mapping[str, Collection[str]]  # path within the folder → what its content may be
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other report is made in a folder."""
+    path = folder / LOCK
+    if path.is_symlink():
+        raise WriteError(f"expected a file of the report, but {path} is a link: remove it")
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=PATIENCE)
+    except Timeout:
+        raise BusyError(
+            f"another process has been making the report of {folder} for {PATIENCE:.0f} s: wait "
+            "until it has ended, and give the command again"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[str] = ()) -> None:
+    """Write the files of a report, and remove what an earlier one left and this one has not.
+
+    A file in the way that is not ours is an error, before anything is written.
+
+    Args:
+        folder: of the report.
+        files: content by path within the folder.
+        kept: paths that this report was made from; they are left as they are.
+    """
+    for name in FOLDERS:
+        if (folder / name).is_symlink():
+            raise WriteError(
+                f"the report never writes through a link, but {folder / name} is one: remove it, "
+                "and give the command again"
+            )
+    before = _read(folder)
+    now = {name: [sha256(content).hexdigest()] for name, content in files.items()}
+    # Whatever interrupts the writing: each file is in the manifest before it is on the disk.
+    both = {name: [*before.get(name, ()), *now.get(name, ())] for name in {*before, *now}}
+    _clear_the_way(folder, now, before, both)
+    _keep(folder, both)
+    for name, content in files.items():
+        with in_place_of(folder / name) as unfinished:
+            unfinished.write_bytes(content)
+    for name in before.keys() - now.keys() - set(kept):
+        if _is_ours(folder / name, before[name]):
+            (folder / name).unlink()
+    _keep(folder, {name: before[name] for name in kept if name in before} | now)
+
+
+def _clear_the_way(folder: Path, now: Digests, before: Digests, both: Digests) -> None:
+    """Refuse where a file that is not ours lies in the way of one that is to be written."""
+    there = [name for name in now if os.path.lexists(folder / name)]
+    theirs = [name for name in there if not _is_ours(folder / name, both[name])]
+    if not theirs:
+        return
+    if _lacks_its_manifest(folder):
+        _set_aside(folder, theirs)
+        return
+    more = f" (and {len(theirs) - 1} more)" if len(theirs) > 1 else ""
+    why = "was changed since" if theirs[0] in before else "was not written by lastlayer report"
+    raise WriteError(
+        f"the report would replace {folder / theirs[0]}{more}, which {why}: move it away or rename "
+        "it, and give the command again"
+    )
+
+
+def _is_ours(path: Path, digests: Collection[str]) -> bool:
+    if path.parent.is_symlink() or path.is_symlink() or not path.is_file():
+        return False
+    return sha256(path.read_bytes()).hexdigest() in digests
+
+
+def _lacks_its_manifest(folder: Path) -> bool:
+    """Say whether a report was made here whose manifest is not there.
+
+    Version 0.1 kept none, and a copy may lack it; but every page names the program that made it.
+    """
+    page = folder / PAGE
+    if page.is_symlink() or not page.is_file() or os.path.lexists(folder / MANIFEST):
+        return False
+    with page.open("rb") as file:
+        return b'<meta name="generator" content="lastlayer ' in file.read(2000)
+
+
+def _set_aside(folder: Path, names: Collection[str]) -> None:
+    """Move files to where they are in nobody's way."""
+    place, number = folder / ASIDE, 1
+    while os.path.lexists(place):
+        number += 1
+        place = folder / f"{ASIDE}-{number}"
+    for name in names:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        os.rename(folder / name, place / name)
+
+
+def _read(folder: Path) -> dict[str, list[str]]:
+    """Read the manifest; one that is damaged or a link says nothing, and then nothing is ours."""
+    path = folder / MANIFEST
+    if path.is_symlink() or not path.is_file():
+        return {}
+    try:
+        files = json.loads(path.read_bytes())["files"]
+        return {name: [str(d) for d in found] for name, found in files.items() if _possible(name)}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {}
+
+
+def _possible(name: str) -> bool:
+    """Say whether a report could have written a file of that name: a manifest may be altered."""
+    folder, _, rest = name.rpartition("/")
+    return name == PAGE or (folder in FOLDERS and rest not in ("", ".", "..") and "\0" not in rest)
+
+
+def _keep(folder: Path, files: Digests) -> None:
+    known = {
+        "what": "the files that lastlayer report wrote here, and their SHA-256",
+        "files": {name: list(dict.fromkeys(files[name])) for name in sorted(files)},
+    }
+    with in_place_of(folder / MANIFEST) as unfinished:
+        unfinished.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")

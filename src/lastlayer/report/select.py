@@ -1,0 +1,94 @@
+"""Which runs the figures are about, and in which order rows stand."""
+
+from typing import Any
+
+import polars as pl
+
+from lastlayer.catalogue import HEADS
+from lastlayer.report.drift import MEANING, kind_of, title_of
+from lastlayer.report.looks import masks
+from lastlayer.report.sheet import clean
+from lastlayer.results import Study
+from lastlayer.results.tables import deviation, head_name
+
+STREAM = ("features", "scenario", "label")
+HEAD = ("head", "mask")
+
+
+def with_names(runs: pl.DataFrame) -> pl.DataFrame:
+    """Add the kind of drift, the title of the stream, and the head as it is typed."""
+    places = runs.select("features", "scenario").unique().rows()
+    streams = pl.DataFrame(
+        [(*place, kind_of(place[1]), title_of(*place)) for place in places],
+        schema=dict.fromkeys(("features", "scenario", "kind", "stream"), pl.String),
+        orient="row",
+    )
+    named = runs.with_columns(head_name().alias("name"))
+    return named.join(streams, on=["features", "scenario"], maintain_order="left")
+
+
+def streams(study: Study) -> pl.DataFrame:
+    """Return the finished runs on several tasks: one preset for a stream, one rate for a head.
+
+    The preset "paper" goes first where both were run, and a head's own learning rate, or else its
+    best one, where there are several.
+    """
+    runs = with_names(study.done.filter(pl.col("n_tasks") > 1))
+    first = runs.group_by(STREAM).agg(pl.col("preset").max())  # "paper" comes after "exact"
+    return own_rate(runs.join(first, on=[*STREAM, "preset"], how="semi"))
+
+
+def order_0(study: Study) -> pl.DataFrame:
+    """Return of each head on each stream the run on the first order of the tasks."""
+    runs = streams(study).filter(order=0)
+    return runs.unique([*STREAM, *HEAD], keep="first", maintain_order=True)
+
+
+def own_rate(runs: pl.DataFrame, within: tuple[str, ...] = (*STREAM, "preset")) -> pl.DataFrame:
+    """Keep for each head the runs at its own learning rate, or else at its best one."""
+    cell = [*within, *HEAD]
+    rates = {name: card.lr for name, card in HEADS.items()}
+    own = pl.col("head").replace_strict(rates, default=None, return_dtype=pl.Float64)
+    first = (
+        runs.group_by(*cell, "lr")
+        .agg(pl.col("final").mean())
+        .with_columns((pl.col("lr") == own).fill_null(False).alias("own"))
+        .sort("own", "final", "lr", descending=True, nulls_last=True)
+        .unique(cell, keep="first", maintain_order=True)
+    )
+    return runs.join(first, on=[*cell, "lr"], how="semi", nulls_equal=True)
+
+
+def in_order(table: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """Sort rows: kinds of drift and heads as the page lists them, all else by its value."""
+    listed = {"kind": list(MEANING), "head": list(HEADS), "mask": masks()}
+    keys: list[pl.Expr] = []
+    for name in by:
+        column = pl.col(name)
+        if name in listed:
+            places = {value: place for place, value in enumerate(listed[name])}
+            keys.append(column.replace_strict(places, default=len(places), return_dtype=pl.Int64))
+        keys.append(column)  # those that are not listed stand by their values too
+    return table.sort(keys, nulls_last=True, maintain_order=True)
+
+
+def percent(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Return mean and deviation of a share, in percent, and how many runs are in them.
+
+    One run has no deviation.
+    """
+    value = pl.col(column) * 100
+    return (
+        value.mean().alias("mean"),
+        deviation(value).alias("deviation"),
+        value.count().cast(pl.Int64).alias("runs"),
+    )
+
+
+def class_names(study: Study, run: dict[str, Any]) -> list[tuple[int, str]]:
+    """Return the number and the name of each class that a run learns."""
+    data = study.data.get(run["features"])
+    known = data.names.get(run["label"], []) if data else []
+    return [
+        (c, clean(str(known[c])) if c < len(known) else str(c)) for c in range(run["n_classes"])
+    ]

@@ -1,0 +1,146 @@
+"""What was run: data, state of the runs, and the plan."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from lastlayer.catalogue import full_name
+from lastlayer.report.drift import title_of
+from lastlayer.report.section import Row, Section, Tables, Topic
+from lastlayer.report.select import in_order
+from lastlayer.report.sheet import Sheet, clean, integers, numbers, rows_as, texts
+from lastlayer.report.shown import Cell, Table, number, short, words
+from lastlayer.results import Study
+
+STATES = ("done", "planned", "failed", "diverged")
+SIZES = ("train_samples", "test_samples", "in_features")
+ABOUT = texts("what", "value")
+DATA = texts("features") | integers(*SIZES) | texts("classes", "fingerprint")
+PLACE = texts("features", "scenario", "preset", "head", "mask") | numbers("lr") | texts("trouble")
+
+
+def about(study: Study) -> pl.DataFrame:
+    """Return what is known of the study as a whole: plan, version, and the counts of runs."""
+    known = {clean(name): clean(value) for name, value in study.about.items()}
+    runs = _all_runs(study)
+    known |= {f"runs_{state}": str(runs.filter(state=state).height) for state in STATES[:3]}
+    known["runs_diverged"] = str(runs.filter(state="done")["diverged"].count())
+    return rows_as(ABOUT, known.items())
+
+
+def data(study: Study) -> pl.DataFrame:
+    """Describe each feature set."""
+    rows = (
+        (name, d.n_train, d.n_test, d.in_features, _classes(d.names), d.fingerprint)
+        for name, d in study.data.items()
+    )
+    return rows_as(DATA, rows).sort("features")
+
+
+def _classes(names: Mapping[str, list[str]]) -> str:
+    return clean(", ".join(f"{label}: {len(classes)}" for label, classes in names.items()))
+
+
+def troubles(study: Study) -> pl.DataFrame:
+    """Name the runs that failed, diverged or are still to be made; like ones together."""
+    what = (
+        pl.when(pl.col("state") == "failed")
+        .then(pl.lit("failed: ") + pl.col("message").fill_null("no reason given"))
+        .when(pl.col("state") == "planned")
+        .then(pl.lit("not run yet"))
+        .when(pl.col("diverged").is_not_null())
+        .then(pl.lit("diverged: training left the finite numbers"))
+        .alias("trouble")
+    )
+    table = _all_runs(study).with_columns(what).drop_nulls("trouble")
+    found = table.group_by(PLACE.keys()).agg(pl.len().cast(pl.Int64).alias("runs"))
+    return in_order(found, "trouble", "features", "scenario", "preset", "head", "mask", "lr")
+
+
+def _all_runs(study: Study) -> pl.DataFrame:
+    """Return heads and networks; of these the replay balance takes the place of the preset."""
+    balance = pl.format("balance {}", "balance").alias("preset")
+    return pl.concat([study.runs, study.replay.with_columns(balance)], how="diagonal")
+
+
+SHEET = Sheet("about", ABOUT, about)
+SETS = Sheet("data", DATA, data)
+TROUBLES = Sheet("troubles", PLACE | integers("runs"), troubles)
+
+
+def known(tables: Tables) -> dict[str, str]:
+    """Return what is known of the study as a whole; nothing where no sheet says it."""
+    return dict(tables["about"].rows()) if "about" in tables else {}
+
+
+def notices(tables: Tables, version: str) -> list[str]:
+    """Say in words what a reader must know before anything else.
+
+    Args:
+        tables: of the study.
+        version: of the lastlayer that makes the page.
+    """
+    about = known(tables)
+    if not about:
+        return []
+    done, planned, failed, diverged = _counts(tables)
+    made = about.get("version", version)
+    notes = {
+        "This study is empty: nothing was planned, so there is nothing to show.": not (
+            done + planned + failed
+        ),
+        f"This study is in progress: {planned} of {_runs(done + planned + failed)} are still to be "
+        "made. The page shows what is there.": planned,
+        f"{_runs(failed)} failed; the reasons are under “What was run”.": failed,
+        f"{_runs(diverged)} diverged: training left the finite numbers. They have no accuracy and "
+        "are in no average.": diverged,
+        f"The study was run by lastlayer {made}, this page was made by lastlayer {version}.": made
+        != version,
+    }
+    return [note for note, holds in notes.items() if holds]
+
+
+def section(tables: Tables) -> Section:
+    """Name the data, the troubles, and how many runs there are."""
+    text = f"{_runs(_counts(tables)[0])} finished."
+    shown = [_data(tables)] if tables["data"].height else []
+    if tables["troubles"].height:
+        shown.append(_troubles(tables))
+    return Section("runs", "What was run", [text], (), shown)
+
+
+TOPIC = Topic(section, needs=[SHEET], also=[SETS, TROUBLES])
+
+
+def _counts(tables: Tables) -> list[int]:
+    """Return how many runs are in each of STATES."""
+    about = known(tables)
+    return [int(about.get(f"runs_{state}", "0")) for state in STATES]
+
+
+def _runs(n: int) -> str:
+    return "1 run" if n == 1 else f"{n} runs"
+
+
+def _data(tables: Tables) -> Table:
+    rows = [
+        [words(row["features"]), *(number(row[size], digits=0) for size in SIZES),
+         words(row["classes"]), words(row["fingerprint"][:12])]
+        for row in tables["data"].iter_rows(named=True)
+    ]  # fmt: skip
+    counts = ("training samples", "test samples", "features per sample")
+    header = ("features", *counts, "classes", "fingerprint")
+    return Table(("data",), "The data.", header, rows)
+
+
+def _troubles(tables: Tables) -> Table:
+    rows = [_trouble(row) for row in tables["troubles"].iter_rows(named=True)]
+    header = ("stream", "preset", "head", "learning rate", "runs", "what happened")
+    return Table(("troubles",), "Runs that are not in the averages.", header, rows)
+
+
+def _trouble(row: Row) -> list[Cell]:
+    rate = short(row["lr"])
+    where = words(title_of(row["features"], row["scenario"]))
+    head = words(full_name(row["head"], row["mask"]))
+    return [where, words(row["preset"]), head, rate, number(row["runs"], 0), words(row["trouble"])]

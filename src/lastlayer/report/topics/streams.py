@@ -1,0 +1,171 @@
+"""Accuracy over time on each stream (Fig. 4), and the continual measures at the end."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from lastlayer.analysis import share_of_all
+from lastlayer.report.chart import heads_of, hidden_of, sized, told, with_band
+from lastlayer.report.lines import lines
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
+from lastlayer.report.select import HEAD, STREAM, in_order, percent, streams
+from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
+from lastlayer.report.shown import Table, number, short, spread, words
+from lastlayer.results import Study
+
+MEASURES = {
+    "average": "average accuracy while learning, %",
+    "forgetting": "forgetting, points",
+    "backward_transfer": "backward transfer",
+    "forward_transfer": "forward transfer",
+}
+AXIS = "accuracy on all tasks, %"
+MOST = 130  # points of a curve; with more, only the ends of tasks are kept
+WHAT = texts(*STREAM, "kind", *HEAD, "name")
+CURVE = (
+    WHAT
+    | integers(
+        "n_tasks",
+        "task",  # tasks learned wholly by then
+        "epoch",  # epochs of the task after them
+    )
+    | numbers("learned")  # both, in tasks
+    | MEAN
+)
+CELL = (
+    texts(*STREAM, "kind", "preset", *HEAD, "name")
+    | numbers("lr")
+    | integers("n_classes", "n_tasks")
+)
+
+
+def accuracy(study: Study) -> pl.DataFrame:
+    """Return mean and deviation over orders of the final accuracy, and the continual measures."""
+    whole = pl.col("diverged").is_null()  # what a run did until it diverged says nothing
+    table = (
+        streams(study)
+        .group_by(CELL.keys())
+        .agg(
+            *percent("final"),
+            pl.col("diverged").count().cast(pl.Int64),
+            *((pl.col(name) * 100).filter(whole).mean() for name in MEASURES),
+        )
+    )
+    return in_order(table, "kind", *STREAM, *HEAD)
+
+
+def curves(study: Study) -> pl.DataFrame:
+    """Return the accuracy on the whole test set before training and after each epoch."""
+    runs = streams(study).filter(pl.col("diverged").is_null())
+    right, sizes = (study.arrays(name, runs) for name in ("right_by_class", "n_per_class"))
+    found = {d: share_of_all(right[d], sizes[d]) for d in right}
+    return as_curves(runs, found, skip=0)
+
+
+ACCURACY = Sheet("accuracy", CELL | MEAN | integers("diverged") | numbers(*MEASURES), accuracy)
+CURVES = Sheet("curves", CURVE, curves)
+
+
+def as_curves(runs: pl.DataFrame, found: Mapping[str, NDArray[Any]], skip: int) -> pl.DataFrame:
+    """Return mean and deviation over orders of what was found of each run after each epoch.
+
+    Args:
+        runs: with the columns of WHAT, their tasks and epochs.
+        found: shares by the run's digest, (epochs,).
+        skip: tasks that were learned before the first of them.
+    """
+    runs = runs.filter(pl.col("digest").is_in(list(found)))
+    rows = (
+        row
+        for what, part in runs.group_by(*WHAT, "n_tasks", "epochs")
+        for row in _points(what, np.stack([found[digest] for digest in part["digest"]]), skip)
+    )
+    return in_order(rows_as(CURVE, rows), "kind", *STREAM, *HEAD, "learned")
+
+
+def _points(
+    what: tuple[Any, ...], accuracy: NDArray[np.float64], skip: int
+) -> Iterator[tuple[Any, ...]]:
+    *names, n_tasks, epochs = what
+    step = 1 if n_tasks * epochs < MOST else epochs
+    for column in range(0, accuracy.shape[1], step):
+        known = accuracy[~np.isnan(accuracy[:, column]), column] * 100
+        task, epoch = divmod(column + skip * epochs, epochs)
+        mean = known.mean() if len(known) else None
+        spread = known.std() if len(known) > 1 else None
+        yield (*names, n_tasks, task, epoch, task + epoch / epochs, mean, spread, len(known))
+
+
+def section(tables: Tables) -> Section | None:
+    """Show how accuracy develops, task after task."""
+    if tables["accuracy"].is_empty():
+        return None
+    caption = (
+        "Accuracy on the whole test set, mean and deviation over orders of the tasks. Vertical "
+        "lines: a task ends and the next begins. The buttons switch heads off and on. (Fig. 4)"
+    )
+    return Section(
+        "accuracy",
+        "Accuracy while learning",
+        ["Each head learns the tasks of a stream one after the other and never sees a task again."],
+        over_time("accuracy", tables["curves"], AXIS, caption),
+        [_table(title, part) for title, part in by_stream(tables["accuracy"])],
+    )
+
+
+TOPIC = Topic(section, needs=[ACCURACY], also=[CURVES])
+
+
+def over_time(name: str, table: pl.DataFrame, y: str, caption: str) -> list[Panel]:
+    """Draw the accuracy on each stream over the tasks learned; nothing where there is none.
+
+    Args:
+        name: of the figures.
+        table: curves.
+        y: the title of the axis of means.
+        caption: of the panel.
+    """
+    table = table.drop_nulls("mean")
+    heads = heads_of(table)
+    hidden = hidden_of(heads)
+    figures = [
+        Figure((name, title), title, *_chart(part, y, hidden)) for title, part in by_stream(table)
+    ]
+    return [Panel(caption, figures, heads, hidden)] if figures else []
+
+
+def _chart(part: pl.DataFrame, y: str, hidden: list[str]) -> Plot:
+    """Draw lines over the tasks learned, with a rule where one task follows another."""
+    tasks, first = int(part["n_tasks"][0]), int(part["learned"][0])
+    every = max(1, tasks // 25)
+    ends = list(range(first, tasks + 1, every))
+    axis = alt.Axis(values=ends, format="d", grid=True, gridColor="#bbb", gridDash=[2, 2])
+    whole = alt.Scale(domain=[first, tasks], nice=False)
+    x = alt.X("learned:Q", title="tasks learned", axis=axis, scale=whole)
+    tooltip = told(("name:N", "head"), ("learned:Q", "tasks learned"))
+    end = (pl.col("epoch") == 0) & (pl.col("task") % every == 0)
+    fields = ("head", "mask", "name", "learned", "mean", "deviation", "low", "high", "runs", "end")
+    rows = rows_of(with_band(part).with_columns(end.alias("end")), *fields)
+    return sized(lines(x, heads_of(part), hidden, tooltip, y)), rows
+
+
+def _table(title: str, part: pl.DataFrame) -> Table:
+    first = part.row(0, named=True)
+    present = [name for name in MEASURES if part[name].count()]
+    rows = [
+        [words(row["name"]), short(row["lr"]),
+         spread(row["mean"], row["deviation"],
+                f" ({row['diverged']} diverged)" if row["diverged"] else ""),
+         *(number(row[name]) for name in present), number(row["runs"], digits=0)]
+        for row in part.iter_rows(named=True)
+    ]  # fmt: skip
+    caption = (
+        f"{title}: {first['n_classes']} classes, {first['n_tasks']} tasks, preset "
+        f"{first['preset']}; mean ± deviation over orders."
+    )
+    header = ("head", "learning rate", "final accuracy, %", *(MEASURES[m] for m in present), "runs")
+    return Table(("accuracy", title), caption, header, rows)
