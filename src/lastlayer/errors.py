@@ -21,6 +21,10 @@ class OptionError(LastLayerError, ValueError):
     """An option has a value it cannot have, or does not go with the others."""
 
 
+class ArgumentError(LastLayerError, TypeError):
+    """An argument of a type that cannot be meant; the message says what was expected."""
+
+
 class UnknownNameError(LastLayerError, KeyError, ValueError):
     """A name that no catalogue holds: a failed look-up and a wrong value at once."""
 
@@ -51,6 +55,10 @@ class FileFormatError(LastLayerError, ValueError):
 
 class MissingFileError(LastLayerError, FileNotFoundError):
     """A file that is needed is not there; the message says how it is made."""
+
+
+class ReadError(LastLayerError, OSError):
+    """A file that is there but cannot be read: no permission, or a disk that fails."""
 
 
 class WriteError(LastLayerError, OSError):

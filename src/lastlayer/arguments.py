@@ -1,0 +1,100 @@
+"""Check arguments at the door: one of a wrong type is named, with what was expected instead."""
+
+import math
+import operator
+import os
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+from lastlayer.errors import ArgumentError, OptionError
+
+
+def expect(value: object, kinds: type | tuple[type, ...], name: str, expected: str) -> None:
+    """Raise ArgumentError unless ``value`` is of one of these types.
+
+    >>> expect([1], str, "name", "the name of a head")
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.ArgumentError: expected the name of a head as name, got a list
+    """
+    if not isinstance(value, kinds):
+        raise ArgumentError(f"expected {expected} as {name}, got {kind_of(value)}")
+
+
+def whole(value: Any, name: str, least: int | None = None, most: int | None = None) -> int:
+    """Return a whole number, numpy's too, within bounds; True and 2.0 are none.
+
+    >>> whole(3, "k", least=1)
+    3
+    >>> whole(0, "k", least=1)
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.OptionError: expected k from 1, got 0
+    """
+    if isinstance(value, bool):
+        raise ArgumentError(f"expected a whole number as {name}, got a bool")
+    try:
+        number = operator.index(value)
+    except Exception:  # an object may raise anything
+        raise ArgumentError(f"expected a whole number as {name}, got {kind_of(value)}") from None
+    if (least is not None and number < least) or (most is not None and number > most):
+        bounds = "" if least is None else f" from {least}"
+        bounds += "" if most is None else f" to {most}"
+        raise OptionError(f"expected {name}{bounds}, got {short(number)}")
+    return number
+
+
+def real(value: Any, name: str) -> float:
+    """Return a finite number as a float; text and True are none.
+
+    >>> real(1, "lr")
+    1.0
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ArgumentError(f"expected a number as {name}, got {kind_of(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise OptionError(f"expected a finite number as {name}, got {short(value)}")
+    return number
+
+
+def a_path(value: Any, name: str = "path") -> Path:
+    """Return a path; anything but text and path objects is refused, and so is a null character."""
+    expect(value, (str, os.PathLike), name, "a path")
+    try:
+        text = os.fsdecode(value)
+    except Exception:  # a path object may raise anything
+        raise ArgumentError(f"expected a path as {name}, got {kind_of(value)}") from None
+    if not text or "\0" in text:
+        raise OptionError(f"expected a path as {name}, got {text!r}")
+    return Path(text)
+
+
+def kind_of(value: object) -> str:
+    """Say what a value is, in a message.
+
+    >>> kind_of(None), kind_of(2.5), kind_of([1])
+    ('None', 'a float', 'a list')
+    """
+    if value is None:
+        return "None"
+    name = value.__name__ if isinstance(value, type) else type(value).__name__
+    article = "the type" if isinstance(value, type) else "an" if name[:1] in "aeiouAEIO" else "a"
+    return f"{article} {name}"
+
+
+def short(value: object, limit: int = 60) -> str:
+    """Return a value as text that fits into a message, whatever it is.
+
+    >>> short(10**100)
+    '1000000000000000000000000000…'
+    """
+    try:
+        text = str(value)
+    except Exception:  # more digits than Python writes, or an object that raises anything
+        return kind_of(value)
+    return text if len(text) <= limit else f"{text[: limit // 2 - 2]}…"

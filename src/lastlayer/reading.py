@@ -1,0 +1,93 @@
+"""The door for files: whatever a reader raises becomes our error with the file's name."""
+
+import os
+import stat
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lastlayer.arguments import a_path
+from lastlayer.errors import FileFormatError, LastLayerError, MissingFileError, ReadError
+
+# How much a small file may grow in memory: what is larger is a mistake, or made to fill it.
+FLOOR = 256 << 20  # bytes that any file may unpack to
+FACTOR = 64  # and a file of more than 4 MiB, so many times its own size
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator[Path]:
+    """Give the path of a file to read; within, every error is about that file.
+
+    Args:
+        path: The file. It must be an ordinary one: a pipe or a device could go on for ever.
+        what: What it should be, such as "a .npz file".
+        hint: What to do about it, added to a message.
+
+    >>> with reading("nothing.npz", "a .npz file") as path:
+    ...     path.read_bytes()
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.MissingFileError: expected a .npz file at nothing.npz, but there is none
+    """
+    place, after = a_path(path), f"; {hint}" if hint else ""
+    check_ordinary(place, what, hint)
+    try:
+        yield place
+    except LastLayerError:
+        raise
+    except MemoryError as error:
+        raise FileFormatError(
+            f"expected {what}, but {place} asks for more memory than there is{after}"
+        ) from error
+    except OSError as error:
+        raise ReadError(f"cannot read {place}: {_say(error)}{after}") from error
+    except Exception as error:  # a damaged file may raise anything
+        raise _damaged(what, place, error, after) from error
+    except BaseException as error:
+        # Polars panics with an error that is no Exception: a damaged file is no reason to end.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _damaged(what, place, error, after) from error
+
+
+def check_ordinary(path: Path, what: str, hint: str = "") -> None:
+    """Refuse what is not there, and what is no ordinary file: a folder, a pipe, a device."""
+    after = f"; {hint}" if hint else ""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        raise MissingFileError(f"expected {what} at {path}, but there is none{after}") from None
+    except (OSError, ValueError) as error:
+        raise ReadError(f"cannot read {path}: {_say(error)}{after}") from error
+    if stat.S_ISDIR(mode):
+        raise MissingFileError(f"expected {what} at {path}, but that is a folder{after}")
+    if not stat.S_ISREG(mode):
+        raise FileFormatError(f"expected {what}, but {path} is a pipe or a device{after}")
+
+
+def check_growth(path: Path, size: int, what: str) -> None:
+    """Refuse a file that grows to ``size`` bytes in memory, beyond what its own size allows."""
+    allowed = max(FLOOR, FACTOR * path.stat().st_size)
+    if size > allowed:
+        raise FileFormatError(
+            f"{what} of {path} would take {size / 2**20:,.0f} MiB in memory, and a file of its "
+            f"size may take {allowed / 2**20:,.0f} MiB: split it, or write it without compression"
+        )
+
+
+def check_archive(path: Path, what: str) -> None:
+    """Refuse a zip archive that unpacks to more than its size allows."""
+    with zipfile.ZipFile(path) as archive:
+        check_growth(path, sum(entry.file_size for entry in archive.infolist()), what)
+
+
+def _damaged(what: str, path: Path, error: BaseException, after: str) -> FileFormatError:
+    return FileFormatError(f"expected {what}, but {path} is none, or damaged: {_say(error)}{after}")
+
+
+def _say(error: BaseException) -> str:
+    """Give an error's first line; some libraries write a page."""
+    said = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    line = str(said).splitlines()[0]
+    return line if len(line) <= 300 else f"{line[:299]}…"
