@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_labels import toy
+from tests.scenarios.toy_labels import toy
 
 from lastlayer.errors import OptionError
 from lastlayer.scenarios import iid, subset

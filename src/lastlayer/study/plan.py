@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from lastlayer.catalogue import PAPER_HEADS, card_of, split_name
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
-from lastlayer.features.catalogue import SHORT
+from lastlayer.features.load import SHORT
 from lastlayer.heads.head import Preset
 from lastlayer.names import look_up
 from lastlayer.study.plan_fields import Heads, Many, Rate, Scenarios, Seeds, Size, Strict

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
 from lastlayer.features import Features
-from lastlayer.features.catalogue import SHORT
+from lastlayer.features.load import SHORT
 from lastlayer.study.plan import Experiment, Plan, held_out_name
 from lastlayer.study.replay_data import ReplayData, read_replay_data
 from lastlayer.study.replay_run import ReplayRun

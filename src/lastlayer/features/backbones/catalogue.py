@@ -7,12 +7,17 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from lastlayer.features.backbones.preparation import AUTHORS, IMAGENET, Prepare, Statistics
+from lastlayer.features.backbones.preparation import (
+    AUTHORS,
+    IMAGENET,
+    Prepare,
+    Statistics,
+    Transform,
+)
 from lastlayer.features.backbones.resnet20 import ResNet20
 from lastlayer.features.backbones.timm_models import PREFIX, load_timm
 from lastlayer.features.backbones.torchvision_models import build_torchvision, fetch_torchvision
 from lastlayer.features.backbones.weights import fit, read_state
-from lastlayer.features.extraction.loading import Transform
 from lastlayer.names import look_up
 
 RELEASE = "https://github.com/chenyaofo/pytorch-cifar-models/releases"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pictures import picture
 from PIL import Image
+from tests.features.pictures import picture
 
 from lastlayer.errors import FileFormatError, MissingFileError, MissingPackageError
-from lastlayer.features.extraction.decoding import read_image, to_rgb
+from lastlayer.features.datasets.decoding import read_image, to_rgb
 
 RED = (255, 0, 0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pictures import tree
+from tests.features.pictures import tree
 from torch import Tensor, nn
 
 import lastlayer as ll
@@ -23,8 +23,8 @@ from lastlayer.errors import (
     WriteError,
 )
 from lastlayer.features import ImageSet
+from lastlayer.features.datasets.decoding import read_image
 from lastlayer.features.extraction import parts
-from lastlayer.features.extraction.decoding import read_image
 
 N = 12  # images
 

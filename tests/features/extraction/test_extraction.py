@@ -4,10 +4,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import fake_cifar
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.features import fake_cifar
 from torch.nn.functional import batch_norm, conv2d, relu
 
 from lastlayer import load_features
