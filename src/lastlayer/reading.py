@@ -41,7 +41,7 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
             f"expected {what}, but {place} asks for more memory than there is{after}"
         ) from error
     except OSError as error:
-        raise ReadError(f"cannot read {place}: {_say(error)}{after}") from error
+        raise ReadError(f"cannot read {place}: {say(error)}{after}") from error
     except Exception as error:  # a damaged file may raise anything
         raise _damaged(what, place, error, after) from error
     except BaseException as error:
@@ -59,7 +59,7 @@ def check_ordinary(path: Path, what: str, hint: str = "") -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise MissingFileError(f"expected {what} at {path}, but there is none{after}") from None
     except (OSError, ValueError) as error:
-        raise ReadError(f"cannot read {path}: {_say(error)}{after}") from error
+        raise ReadError(f"cannot read {path}: {say(error)}{after}") from error
     if stat.S_ISDIR(mode):
         raise MissingFileError(f"expected {what} at {path}, but that is a folder{after}")
     if not stat.S_ISREG(mode):
@@ -83,11 +83,11 @@ def check_archive(path: Path, what: str) -> None:
 
 
 def _damaged(what: str, path: Path, error: BaseException, after: str) -> FileFormatError:
-    return FileFormatError(f"expected {what}, but {path} is none, or damaged: {_say(error)}{after}")
+    return FileFormatError(f"expected {what}, but {path} is none, or damaged: {say(error)}{after}")
 
 
-def _say(error: BaseException) -> str:
-    """Give an error's first line; some libraries write a page."""
+def say(error: BaseException) -> str:
+    """Return the first line of an error; some libraries write a page."""
     said = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
     line = str(said).splitlines()[0]
     return line if len(line) <= 300 else f"{line[:299]}…"
