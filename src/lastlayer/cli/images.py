@@ -19,7 +19,8 @@ def image_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     speed = TextColumn("{task.fields[speed]} images/s")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), speed)
+    words = TextColumn("{task.description}", markup=False)  # names may have brackets in them
+    columns = (words, BarColumn(), MofNCompleteColumn(), speed)
     with Progress(
         *columns,
         TimeRemainingColumn(),

@@ -26,8 +26,12 @@ class View:
     def __init__(self, quiet: bool) -> None:
         self.planned = self.kept = self.failed = 0
         self._finals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self._console = Console(stderr=True, highlight=False, quiet=quiet)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        self._console = Console(stderr=True, highlight=False, quiet=quiet, markup=False)
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TimeRemainingColumn(),
+        )
         self._progress = Progress(*columns, console=self._console)
         self._bar = self._progress.add_task("", total=None)
         self._live = Live(console=self._console, get_renderable=self._draw, transient=True)

@@ -7,6 +7,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from lastlayer.arguments import expect
 from lastlayer.features.backbones.preparation import (
     AUTHORS,
     IMAGENET,
@@ -84,6 +85,7 @@ def load_backbone(
             where that is possible.
         dataset: The data set's name: the study's authors had a normalisation for each.
     """
+    expect(name, str, "name", "the name of a backbone")
     if name.startswith(PREFIX):
         network, prepare = load_timm(name.removeprefix(PREFIX), weights)
         return network.eval().requires_grad_(False), {"trained": prepare}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from lastlayer.errors import FileFormatError, MissingFileError, ShapeError
+from lastlayer.errors import FileFormatError, MissingFileError, ReadError, ShapeError
 from lastlayer.features.backbones.preparation import Transform
 from lastlayer.features.datasets.decoding import gradient, read_image
 from lastlayer.features.datasets.images import ImageSet
@@ -55,7 +55,7 @@ class Rows(Dataset[Item]):
             return row, self.transform(source)
         try:
             image = read_image(source)
-        except (FileFormatError, MissingFileError) as error:
+        except (FileFormatError, MissingFileError, ReadError) as error:
             return row, str(error)  # a value, since it may be skipped
         return row, self.transform(image)
 
