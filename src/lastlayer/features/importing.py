@@ -38,6 +38,8 @@ def import_features(
     if split is not None and test is not None:
         raise OptionError(f"expected a split column or a part to draw, got '{split}' and {test}")
     expect(domains, (list, tuple), "domains", "a list of names")
+    for name in (embedding, label, *domains, *([] if split is None else [split])):
+        expect(name, str, "the name of a column", "text")
     names = list(dict.fromkeys([label, *domains]))
     table = read_table(path, [embedding, *names, *([split] if split else [])])
     z, columns = table[embedding], {name: _as_labels(name, table[name]) for name in names}
