@@ -26,8 +26,9 @@ def as_features(z: Any) -> Tensor:
     tensor([[1., 2.],
             [3., 4.]])
     """
-    tensor = z.detach().cpu() if isinstance(z, Tensor) else _from_numpy(as_array(z, "features"))
+    tensor = z if isinstance(z, Tensor) else _from_numpy(as_array(z, "features"))
     check_dense(tensor, "features")
+    tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bool:
         raise DataError(f"expected features that are real numbers, got {tensor.dtype}")
     if tensor.dtype in (torch.float16, torch.float32):
