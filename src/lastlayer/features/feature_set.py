@@ -43,6 +43,8 @@ class FeatureSet:
         expect(self.labels, Mapping, "labels", "a table of names and tensors")
         if not self.labels:
             raise LabelError("expected at least one column of labels, got none")
+        expect(self.label, str, "label", "the name of a label column")
+        expect(check, bool, "check", "True or False")
         object.__setattr__(self, "label", self.label or next(iter(self.labels)))
         look_up(self.label, self.labels, "label column")
         for name, column in self.labels.items():

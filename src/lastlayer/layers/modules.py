@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.arguments import expect, real, whole
-from lastlayer.errors import DataError, OptionError, ShapeError
+from lastlayer.errors import DataError, OptionError, ShapeError, UnsupportedError
 from lastlayer.layers.form import (
     COSINE,
     COSINE_FIXED_SCALE,
@@ -34,6 +34,8 @@ class Layer(nn.Module):
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
+        if not hasattr(self, "form"):
+            raise UnsupportedError("a Layer is what layers have in common: make a Linear, say")
         self.in_features = whole(in_features, "in_features", least=1)
         self.out_features = whole(out_features, "out_features", least=0)
         self.weight = nn.Parameter(_empty(self.out_features, self.in_features))
@@ -144,6 +146,7 @@ class Cosine(Layer):
     ) -> None:
         super().__init__(in_features, out_features)
         scale = None if scale is None else real(scale, "scale")
+        expect(learn_scale, bool, "learn_scale", "True or False")
         if learn_scale:
             self.form = COSINE_LEARNED_SCALE
             self.scale = nn.Parameter(torch.tensor(1.0 if scale is None else scale))

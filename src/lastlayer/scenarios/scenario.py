@@ -107,14 +107,17 @@ def column(split: Split, name: str) -> Tensor:
 
 def learned(data: Data, label: str | None) -> str:
     """Return the column that is learned, the primary one if none is named; check the data."""
-    for split in ("train", "test"):
-        found = getattr(data, split, None)
-        if not isinstance(getattr(found, "labels", None), Mapping):
-            raise ArgumentError(
-                "expected Features, or what has train and test with labels, as data, "
-                f"got {kind_of(data)}"
-            )
-    return data.train.label if label is None else label
+    try:
+        tables, primary = (data.train.labels, data.test.labels), data.train.label
+        fit = all(isinstance(table, Mapping) for table in tables)
+    except Exception:  # an object may raise anything
+        fit = False
+    if not fit:
+        raise ArgumentError(
+            "expected Features, or what has train and test with labels, as data, "
+            f"got {kind_of(data)}"
+        )
+    return primary if label is None else label
 
 
 def count_values(data: Data, name: str) -> int:
