@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images kill-studies gallery bench-avalanche clean
+.PHONY: study test test-images fuzz kill-studies gallery bench-avalanche clean
 
 study: .venv/.study
 	$(STUDY)
@@ -21,6 +21,14 @@ test: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n auto
+
+# Damaged files of every kind and hostile arguments to every public name, in a folder of their own:
+# so many tries, or as many as there is time for. `make test` makes a few of them.
+FILES = 1000
+CALLS = 10000
+SECONDS = 600
+fuzz: .venv/.dev
+	$(BIN)/python -m tests.fuzz --files $(FILES) --calls $(CALLS) --seconds $(SECONDS)
 
 # What needs torchvision, timm or Continuum. torchvision from PyPI works with PyTorch's large build
 # only, several GB in all: so it has an environment of its own, and everything else does without.

@@ -1,16 +1,19 @@
 """The command line: what it writes, and how it says what is wrong."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from lastlayer.cli.images import image_bar
 
 from lastlayer import load_features
 from lastlayer.cli import main
 from lastlayer.cli.out import make_room
+from lastlayer.cli.view import View
 from lastlayer.errors import OptionError
 
 
@@ -157,3 +160,93 @@ def test_the_commands_of_the_docs_work(tmp_path: Path, monkeypatch: pytest.Monke
     for command, n_train in zip(commands, (15, 16), strict=True):
         assert run(monkeypatch, *command) == 0
         assert len(load_features("birds.safetensors").train) == n_train
+
+
+def lastlayer(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Run the program in a process of its own."""
+    code = "from lastlayer.cli import main; main()"
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | environment
+    )
+
+
+def test_list_on_a_terminal_that_knows_only_ascii() -> None:
+    done = lastlayer("list", "heads", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"z\xb7A_i" in done.stdout
+
+
+def test_a_reader_that_has_gone_is_not_told() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    code = "from lastlayer.cli import main; main()"
+    with os.fdopen(write, "w") as gone:
+        command = [sys.executable, "-c", code, "list", "heads"]
+        done = subprocess.run(command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            ZeroDivisionError("by\nzero [/nope]"),
+            70,
+            "ZeroDivisionError: by zero [/nope]; this",
+        ),
+        (MemoryError(), 1, "error: this takes more memory than there is"),
+        (KeyboardInterrupt(), 130, ""),
+        (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device"),
+    ],
+)
+def test_anything_else_ends_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("lastlayer.cli.catalogue.columns", fail)
+    assert run(monkeypatch, "list", "heads") == code
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert printed.count("\n") == bool(said)  # Ctrl-C is quiet
+    assert "Traceback" not in printed
+
+
+def test_the_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LASTLAYER_DEBUG", "1")
+    monkeypatch.setattr("lastlayer.cli.catalogue.columns", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr(sys, "argv", ["lastlayer", "list", "heads"])
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_a_path_with_glob_characters_names_one_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name, labels in (("birds1.parquet", ["x", "y"]), ("birds[1].parquet", ["owl", "emu"])):
+        with (tmp_path / name).open("wb") as file:
+            pl.DataFrame({"z": np.eye(4), "y": labels * 2}).write_parquet(file)
+    out = tmp_path / "tt[/nope].safetensors"
+    options = ["--embedding", "z", "--label", "y", "--test", 0.5, "--out", out]
+    assert run(monkeypatch, "import", tmp_path / "birds[1].parquet", *options) == 0
+    assert load_features(out).names["y"] == ("emu", "owl")
+    assert run(monkeypatch, "import", tmp_path / "birds*.parquet", *options) == 1
+    assert "birds*.parquet, but there is none" in capsys.readouterr().err
+
+
+def test_brackets_in_a_name_are_no_markup(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with image_bar("folder on timm:[/nope]") as tell:
+        tell(1, 2)
+    with View(quiet=False) as view:
+        view.start(1, 0)
+        view._finals["tt[/nope].safetensors"]["mean"].append(0.5)
+    assert "[/nope]" in capsys.readouterr().err

@@ -15,9 +15,9 @@ def in_place_of(path: Path) -> Iterator[Path]:
 
     An interrupted write leaves what was there before. Folders are made as they are needed.
     """
-    if path.exists() and not path.is_file():
-        raise WriteError(f"expected a file to write, but {path} is a folder or a device")
     try:
+        if path.exists() and not path.is_file():
+            raise WriteError(f"expected a file to write, but {path} is a folder or a device")
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(descriptor)

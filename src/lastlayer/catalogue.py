@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from lastlayer.arguments import expect
 from lastlayer.errors import OptionError
 from lastlayer.names import look_up
 
@@ -257,6 +258,7 @@ def full_name(head: str, mask: str) -> str:
 
 def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
     """Split "cosine+single" into ("cosine", "single"); without a mask it is "none"."""
+    expect(name, str, "name", "the name of a head")
     base, plus, written = name.partition("+")
     card = look_up(base, HEADS, "head")
     if plus and mask is not None and mask != written:

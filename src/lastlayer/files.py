@@ -4,21 +4,23 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lastlayer.arguments import a_path, short
 from lastlayer.atomic import in_place_of
-from lastlayer.errors import FileFormatError, MissingFileError, WriteError
+from lastlayer.errors import FileFormatError, WriteError
+from lastlayer.reading import reading, say
 
 FORMAT = 1
 _KEY = "lastlayer"
 _CHUNK = 1 << 22
-_MAX_HEADER = 100_000_000
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
@@ -41,7 +43,7 @@ def write_tensors(
     metadata: Mapping[str, Any],
 ) -> None:
     """Write a file of one kind ("features", "head"); an interrupted write leaves nothing behind."""
-    path = Path(path)
+    path = a_path(path)
     document: dict[str, Any] = {"kind": kind, "format": FORMAT, "metadata": dict(metadata)}
     document["checksum"] = _checksum(fingerprint(tensors), document["metadata"])
     try:
@@ -71,20 +73,28 @@ def read_tensors(
     The tensors are mapped from the file, not copied: a slice of one is read from disk when it is
     used, so a file may be larger than memory.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise MissingFileError(f"expected a lastlayer {kind} file at {path}, but there is none")
-    header, start = _read_header(path)
-    document = _document(header, path, kind)
-    content = _combine(dict(_digests(path, header, start)))
-    if document["checksum"] != _checksum(content, document["metadata"]):
-        raise FileFormatError(f"{path} was altered after it was written: its checksum is wrong")
+    with reading(path, f"a lastlayer {kind} file") as place, _opened(place) as file:
+        document = _document(file.metadata(), place, kind)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        # Over the bytes as they lie in the file: a mapped tensor has no others.
+        if document["checksum"] != _checksum(fingerprint(tensors), document["metadata"]):
+            raise FileFormatError(
+                f"{place} was altered after it was written: its checksum is wrong"
+            )
+        return tensors, document["metadata"]
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[safe_open]:
+    """Open a safetensors file, mapped; the library checks that its header fits its size."""
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise FileFormatError(f"{path} cannot be read as safetensors: {error}") from error
-    return tensors, document["metadata"]
+        file = safe_open(path, framework="pt")
+    except SafetensorError as error:
+        raise FileFormatError(
+            f"expected a safetensors file, but {path} is none, truncated or damaged: {say(error)}"
+        ) from error
+    with file:
+        yield file
 
 
 def _combine(digests: Mapping[str, Any]) -> str:
@@ -95,70 +105,21 @@ def _checksum(content: str, metadata: Mapping[str, Any]) -> str:
     return hashlib.sha256((content + json.dumps(metadata, sort_keys=True)).encode()).hexdigest()
 
 
-def _read_header(path: Path) -> tuple[dict[str, Any], int]:
-    """Read the header that opens every safetensors file, and where its data begin."""
-    with path.open("rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        if not 2 <= size <= _MAX_HEADER or size > path.stat().st_size:
-            raise FileFormatError(f"expected a safetensors file, but {path} is none, or truncated")
-        try:
-            header = json.loads(file.read(size))
-        except ValueError as error:
-            raise FileFormatError(f"expected a safetensors file, but {path} is none") from error
-    if not isinstance(header, dict):
-        raise FileFormatError(f"expected a safetensors file, but {path} is none")
-    return header, 8 + size
-
-
-def _document(header: dict[str, Any], path: Path, kind: str) -> dict[str, Any]:
-    """Take what we wrote about a file from its header."""
+def _document(said: Mapping[str, str] | None, path: Path, kind: str) -> dict[str, Any]:
+    """Take what we wrote about a file from its metadata."""
     try:
-        document = json.loads(header.pop("__metadata__")[_KEY])
+        document = json.loads((said or {})[_KEY])
         found, version = document["kind"], document["format"]
-        document["checksum"], document["metadata"]
-    except (KeyError, TypeError, ValueError) as error:
+        document["checksum"], document["metadata"].items()
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise FileFormatError(
             f"expected a lastlayer {kind} file, but {path} is a safetensors file of another program"
         ) from error
     if found != kind:
-        raise FileFormatError(f"expected a lastlayer {kind} file, but {path} holds {found}")
+        raise FileFormatError(f"expected a lastlayer {kind} file, but {path} holds {short(found)}")
     if not isinstance(version, int) or version > FORMAT:
         raise FileFormatError(
-            f"{path} has format {version}, but this version reads up to {FORMAT}: update lastlayer"
+            f"{path} has format {short(version)}, but this version reads up to {FORMAT}: "
+            "update lastlayer"
         )
     return dict(document)
-
-
-_DTYPES = {
-    "F64": "torch.float64", "F32": "torch.float32", "F16": "torch.float16",
-    "BF16": "torch.bfloat16", "I64": "torch.int64", "I32": "torch.int32", "I16": "torch.int16",
-    "I8": "torch.int8", "U8": "torch.uint8", "BOOL": "torch.bool",
-}  # fmt: skip
-
-
-def _digests(path: Path, header: Mapping[str, Any], start: int) -> Iterator[tuple[str, Any]]:
-    """Digest each tensor's bytes as they lie in the file."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        for name, entry in header.items():
-            try:
-                first, last = entry["data_offsets"]
-                dtype, shape = _DTYPES[entry["dtype"]], list(entry["shape"])
-                if not 0 <= first <= last:
-                    raise ValueError(f"offsets {first} to {last}")
-            except (KeyError, TypeError, ValueError) as error:
-                raise FileFormatError(f"{path} has a damaged header at '{name}'") from error
-            if start + last > size:
-                raise FileFormatError(
-                    f"{path} is truncated: expected {start + last} bytes, got {size}"
-                )
-            yield name, (dtype, shape, _digest(file, start + first, last - first))
-
-
-def _digest(file: BinaryIO, start: int, length: int) -> str:
-    digest = hashlib.sha256()
-    file.seek(start)
-    while length > 0 and (chunk := file.read(min(length, _CHUNK))):
-        digest.update(chunk)
-        length -= len(chunk)
-    return digest.hexdigest()

@@ -1,9 +1,11 @@
-"""Look a name up in a catalogue; a wrong one gets the nearest right one."""
+"""Names: looked up, where a wrong one gets the nearest right one, and made printable."""
 
+import re
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import TypeVar
 
+from lastlayer.arguments import expect, short
 from lastlayer.errors import UnknownNameError
 
 T = TypeVar("T")
@@ -19,8 +21,30 @@ def look_up(name: str, table: Mapping[str, T], kind: str) -> T:
     ...
     lastlayer.errors.UnknownNameError: unknown head 'sldaa'; did you mean 'slda'? there are: ...
     """
+    expect(name, str, "name", f"the name of a {kind}")
     if name in table:
         return table[name]
-    near = get_close_matches(str(name), table, n=1)
+    near = get_close_matches(name[:200], table, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
-    raise UnknownNameError(f"unknown {kind} '{name}'{hint} there are: {', '.join(table) or 'none'}")
+    raise UnknownNameError(
+        f"unknown {kind} '{printable(short(name, 200))}'{hint} "
+        f"there are: {', '.join(table) or 'none'}"
+    )
+
+
+# Control characters, lone surrogates and what is no character end a line, a chart or a page early;
+# marks that turn the direction of writing make a name look like another.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return a name that can be printed, drawn and put into a page: odd characters are spelt out.
+
+    Names that differ stay apart, but for one that spells out the other.
+
+    >>> print(printable("owl\n"), printable("a\x00"), printable("Käuzchen ✓"))
+    owl\n a\x00 Käuzchen ✓
+    """
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)

@@ -41,6 +41,8 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
             f"expected {what}, but {place} asks for more memory than there is{after}"
         ) from error
     except OSError as error:
+        if error.errno is None:  # Pillow, say, of what it cannot make sense of
+            raise _damaged(what, place, error, after) from error
         raise ReadError(f"cannot read {place}: {say(error)}{after}") from error
     except Exception as error:  # a damaged file may raise anything
         raise _damaged(what, place, error, after) from error

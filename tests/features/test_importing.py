@@ -108,7 +108,7 @@ def test_what_is_not_named_is_not_read(tmp_path: Path) -> None:
     objects = np.array([{"a": 1}] * 6, dtype=object)
     np.savez(tmp_path / "a.npz", z=Z, y=np.array(Y), objects=objects, allow_pickle=True)
     assert len(import_features(tmp_path / "a.npz", "z", "y").train) == 4
-    with pytest.raises(FileFormatError, match="damaged or holds objects"):
+    with pytest.raises(FileFormatError, match=r"objects\.npy holds objects"):
         import_features(tmp_path / "a.npz", "z", "objects")
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_labels import ToyData, cifar100_like, core50_like, toy
+from tests.scenarios.toy_labels import ToyData, cifar100_like, core50_like, toy
 
 from lastlayer.errors import DataError, LabelError, OptionError, UnknownNameError
 from lastlayer.scenarios import Scenario, incremental, lifelong, mixed, nested

@@ -1,15 +1,17 @@
 """The program: it knows its commands, and says in one line what goes wrong."""
 
+import io
 import os
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from lastlayer import __version__
 from lastlayer.errors import LastLayerError
+from lastlayer.names import printable
 
 app = typer.Typer(
     help="Output layers for frozen networks whose data keeps changing.",
@@ -37,17 +39,58 @@ def _lastlayer(
     """Keep every command a subcommand, however many there are."""
 
 
+REPORT = (
+    "this is a mistake in lastlayer: please report it with the command that you typed; "
+    "LASTLAYER_DEBUG=1 in the environment shows the traceback"
+)
+MISTAKE = 70  # the code that ends a program of its own fault (sysexits.h); 1: the input's, 2: usage
+INTERRUPTED = 130
+
+
 def main() -> None:
     """Run the command line; what goes wrong is said in one line, without a traceback."""
     # Threads that wait for each other must sleep, not spin: on a busy machine spinning is many
     # times slower. PyTorch reads this when it is first imported, which the commands do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    for stream in (sys.stdout, sys.stderr):
+        _write_anything(stream)
     try:
-        app()
-    except (LastLayerError, OSError) as error:
-        message = " ".join(f"error: {error}".split())
-        Console(stderr=True).print(
-            message, style="red", markup=False, highlight=False, soft_wrap=True
-        )
-        sys.exit(1)
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, where a reader that has gone is noticed
+    except BaseException as error:
+        if isinstance(error, SystemExit | GeneratorExit) or os.environ.get("LASTLAYER_DEBUG"):
+            raise
+        sys.exit(_end(error))
+
+
+def _write_anything(stream: Any) -> None:
+    """Let a stream spell out what its encoding lacks: no terminal is a reason to fail."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+
+
+def _end(error: BaseException) -> int:
+    """Say what went wrong, and return the code to end with."""
+    if isinstance(error, BrokenPipeError):
+        # Whoever read our output has gone: nobody is there to be told, nor to be written to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if isinstance(error, KeyboardInterrupt):
+        _say("stopped")
+        return INTERRUPTED
+    if isinstance(error, LastLayerError | OSError):
+        _say(f"error: {error}")
+        return 1
+    if isinstance(error, MemoryError):
+        _say("error: this takes more memory than there is")
+        return 1
+    _say(f"error: {type(error).__name__}: {error}; {REPORT}")
+    return MISTAKE
+
+
+def _say(message: str) -> None:
+    line = printable(" ".join(message.split()))
+    Console(stderr=True).print(line, style="red", markup=False, highlight=False, soft_wrap=True)

@@ -39,7 +39,7 @@ def _scenarios() -> Iterator[Row]:
 
 
 def _features() -> Iterator[Row]:
-    from lastlayer.features.catalogue import SHORT, load_features  # noqa: PLC0415
+    from lastlayer.features.load import SHORT, load_features  # noqa: PLC0415
 
     for short, full in SHORT.items():
         yield short, full, str(load_features(full))

@@ -97,7 +97,7 @@ def _scenario(
 ) -> str:
     """Give the one scenario that is meant; bundled features have one of their own."""
     from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
-    from lastlayer.features.catalogue import SHORT  # noqa: PLC0415
+    from lastlayer.features.load import SHORT  # noqa: PLC0415
 
     classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
     given = [text for text in (scenario, classes, values) if text]

@@ -27,7 +27,7 @@ class View:
     def __init__(self, quiet: bool) -> None:
         self.planned = self.kept = self.failed = 0
         self._finals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self._console = Console(stderr=True, highlight=False, quiet=quiet)
+        self._console = Console(stderr=True, highlight=False, quiet=quiet, markup=False)
         self._progress = drawn(self._console)
         self._bar = self._progress.add_task("", total=None)
         self._live = Live(console=self._console, get_renderable=self._draw, transient=True)

@@ -8,10 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import expect
 from lastlayer.errors import DataError, OptionError
 from lastlayer.features.feature_set import FeatureSet
-from lastlayer.features.labels import encode
+from lastlayer.features.labels import as_array, encode
 from lastlayer.features.split import stratified
+from lastlayer.tensors import check_dense
 
 Columns = Mapping[str, Any]  # label columns by name, the primary one first
 Names = dict[str, tuple[str, ...]]
@@ -24,8 +26,10 @@ def as_features(z: Any) -> Tensor:
     tensor([[1., 2.],
             [3., 4.]])
     """
-    tensor = z.detach().cpu() if isinstance(z, Tensor) else _from_numpy(np.asarray(z))
-    if tensor.dtype == torch.bool or tensor.is_complex():
+    tensor = z if isinstance(z, Tensor) else _from_numpy(as_array(z, "features"))
+    check_dense(tensor, "features")
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bool:
         raise DataError(f"expected features that are real numbers, got {tensor.dtype}")
     if tensor.dtype in (torch.float16, torch.float32):
         return tensor
@@ -35,7 +39,11 @@ def as_features(z: Any) -> Tensor:
 def _from_numpy(z: np.ndarray[Any, Any]) -> Tensor:
     if z.dtype.kind not in "fiubc":
         raise DataError(f"expected features that are numbers, got {z.dtype}")
-    native = np.ascontiguousarray(z, dtype=z.dtype.newbyteorder("="))
+    # PyTorch has no numbers of more than 8 bytes, nor of another machine's byte order.
+    dtype = np.dtype(np.float64) if z.dtype.kind == "f" and z.itemsize > 8 else z.dtype
+    if dtype.kind == "c":
+        raise DataError(f"expected features that are real numbers, got {dtype}")
+    native = np.ascontiguousarray(z, dtype=dtype.newbyteorder("="))
     with warnings.catch_warnings():
         # Torch warns that a read-only array could be written to: we never write to features.
         warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
@@ -60,9 +68,12 @@ def join(
     z: Any, columns: Columns, z_test: Any, test_columns: Columns
 ) -> tuple[FeatureSet, FeatureSet, Names]:
     """Take train and test as they are; a class has the same number in both."""
+    expect(test_columns, Mapping, "the columns of test", "a table of names and values")
     unknown = set(test_columns) - set(columns)
     if unknown:
-        raise OptionError(f"expected label columns that train has too, got {sorted(unknown)}")
+        raise OptionError(
+            f"expected label columns that train has too, got {sorted(map(str, unknown))}"
+        )
     codes: dict[str, Tensor] = {}
     test_codes: dict[str, Tensor] = {}
     names: Names = {}

@@ -9,9 +9,11 @@ from typing import Any, Self
 from torch import Tensor
 
 from lastlayer import files
+from lastlayer.arguments import expect, real
 from lastlayer.errors import FileFormatError, LabelError, OptionError, ShapeError
 from lastlayer.features.arrays import join, part
 from lastlayer.features.feature_set import FeatureSet
+from lastlayer.names import printable
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,12 @@ class Origin:
     weights: str = ""  # a digest of the backbone's weights
     normalisation: str = ""
     made: str = ""
+
+    def __post_init__(self) -> None:
+        """Take text only, and make it printable."""
+        for name, value in vars(self).items():
+            expect(value, str, name, "text")
+            object.__setattr__(self, name, printable(value))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,12 +47,16 @@ class Features:
 
     train: FeatureSet
     test: FeatureSet
-    names: Mapping[str, tuple[str, ...]]  # per label column, the name of each class
+    names: Mapping[str, tuple[str, ...]]  # per label column, the name of each class, printable
     origin: Origin = field(default_factory=Origin)
     fingerprint: str = ""  # a digest of the content, taken when it is not given
 
     def __post_init__(self) -> None:
         """Check that the two splits and the names fit together."""
+        for name in ("train", "test"):
+            expect(getattr(self, name), FeatureSet, name, "a FeatureSet")
+        expect(self.origin, Origin, "origin", "an Origin")
+        object.__setattr__(self, "names", _printable_names(self.names))
         if self.train.in_features != self.test.in_features:
             raise ShapeError(
                 f"expected test features of size {self.train.in_features} as in train, "
@@ -71,6 +83,9 @@ class Features:
             seed: Decides that draw.
             **columns: Further label columns, such as ``session=…``.
 
+        The names of classes are kept as text, of at most 1000 characters; control characters in
+        them are spelt out as Python writes them, so that any name can be printed and drawn.
+
         >>> data = Features.from_arrays([[0.0], [1.0], [2.0]], ["cat", "dog", "cat"],
         ...                             test=([[0.5]], ["dog"]), session=[1, 1, 2])
         >>> data
@@ -80,7 +95,7 @@ class Features:
         """
         columns = {"y": y, **columns}
         if isinstance(test, Real):
-            return cls(*part(z, columns, float(test), seed))
+            return cls(*part(z, columns, real(test, "test"), seed))
         if not isinstance(test, tuple) or len(test) not in (2, 3):
             parts = f"{len(test)} parts" if isinstance(test, tuple) else type(test).__name__
             raise OptionError(
@@ -88,6 +103,7 @@ class Features:
                 f"got {parts}"
             )
         further = test[2] if len(test) == 3 else {}
+        expect(further, Mapping, "the columns of test", "a table of names and values")
         return cls(*join(z, columns, test[0], {"y": test[1], **further}))
 
     @property
@@ -128,14 +144,14 @@ class Features:
         """Read a file that ``save`` wrote, mapped from disk and not copied."""
         tensors, metadata = files.read_tensors(path, "features")
         try:
-            names = {column: tuple(names) for column, names in metadata["names"].items()}
-            train, test = (
-                _split(tensors, split, names, metadata["label"]) for split in ("train", "test")
+            names, label, origin, fingerprint = (
+                metadata[key] for key in ("names", "label", "origin", "fingerprint")
             )
-            origin, fingerprint = Origin(**metadata["origin"]), metadata["fingerprint"]
-        except (KeyError, TypeError, AttributeError) as error:
+            expect(fingerprint, str, "fingerprint", "text")
+            train, test = (_split(tensors, split, names, label) for split in ("train", "test"))
+            return cls(train, test, names, Origin(**origin), fingerprint)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{path} lacks a part of a features file: {error}") from error
-        return cls(train, test, names, origin, fingerprint)
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {}
@@ -158,6 +174,18 @@ class Features:
             f"Features({len(self.train)} train, {len(self.test)} test, "
             f"{self.in_features} features, labels: {', '.join(columns)})"
         )
+
+
+def _printable_names(names: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Check names of classes, and spell out what cannot be printed in them, whoever gave them."""
+    expect(names, Mapping, "names", "a table of columns and the names of their classes")
+    made = {}
+    for column, given in names.items():
+        expect(given, (tuple, list), f"the names of '{column}'", "a tuple of text")
+        for name in given:
+            expect(name, str, f"the name of a class of '{column}'", "text")
+        made[column] = tuple(map(printable, given))
+    return made
 
 
 def _split(

@@ -6,8 +6,10 @@ from dataclasses import InitVar, dataclass
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import expect
 from lastlayer.errors import DataError, LabelError, OptionError, ShapeError
-from lastlayer.names import look_up
+from lastlayer.names import look_up, printable
+from lastlayer.tensors import check_dense
 
 _CHUNK = 1 << 22  # numbers looked at in one go: 16 MB of float32
 
@@ -20,7 +22,7 @@ class FeatureSet:
         z: The features; any slice of them may still lie on disk.
         labels: One or more named columns of labels.
         label: The primary column, which ``y`` gives; the first one if not named.
-        check: Whether to look at every value, or to trust that it was done before.
+        check: Whether to look at every feature, or to trust that it was done before.
 
     >>> from lastlayer import load_features
     >>> train = load_features("cifar100").train
@@ -36,19 +38,19 @@ class FeatureSet:
     check: InitVar[bool] = True
 
     def __post_init__(self, check: bool) -> None:
-        """Check shapes and types always, the values themselves unless told not to."""
+        """Check shapes, types and labels always, the features themselves unless told not to."""
         _check_features(self.z)
+        expect(self.labels, Mapping, "labels", "a table of names and tensors")
         if not self.labels:
             raise LabelError("expected at least one column of labels, got none")
+        expect(self.label, str, "label", "the name of a label column")
+        expect(check, bool, "check", "True or False")
         object.__setattr__(self, "label", self.label or next(iter(self.labels)))
         look_up(self.label, self.labels, "label column")
         for name, column in self.labels.items():
             _check_column(name, column, len(self.z))
         if check:
             _check_finite(self.z)
-            for name, column in self.labels.items():
-                if column.min() < 0:
-                    raise LabelError(f"expected labels from 0, got {column.min()} in '{name}'")
 
     @property
     def y(self) -> Tensor:
@@ -72,6 +74,8 @@ class FeatureSet:
 
 
 def _check_features(z: Tensor) -> None:
+    expect(z, Tensor, "features", "a tensor")
+    check_dense(z, "features")
     if z.dtype not in (torch.float16, torch.float32):
         raise DataError(f"expected features of type float16 or float32, got {z.dtype}")
     if z.ndim != 2:
@@ -81,12 +85,19 @@ def _check_features(z: Tensor) -> None:
 
 
 def _check_column(name: str, column: Tensor, n: int) -> None:
-    if name == "z" or not name:
-        raise OptionError(f"a label column cannot be named '{name}': choose another name")
+    expect(name, str, "the name of a label column", "text")
+    if name == "z" or not name or printable(name) != name:
+        raise OptionError(
+            f"a label column cannot be named '{printable(name)}': choose another name"
+        )
+    expect(column, Tensor, f"labels '{name}'", "a tensor")
+    check_dense(column, f"labels '{name}'")
     if column.dtype != torch.int64:
         raise LabelError(f"expected labels '{name}' of type int64, got {column.dtype}")
     if column.shape != (n,):
         raise ShapeError(f"expected {n} labels in '{name}', got shape {tuple(column.shape)}")
+    if column.min() < 0:
+        raise LabelError(f"expected labels from 0, got {column.min()} in '{name}'")
 
 
 def _check_finite(z: Tensor) -> None:
@@ -96,4 +107,7 @@ def _check_finite(z: Tensor) -> None:
         bad = ~z[start : start + rows].isfinite().all(1)
         if bad.any():
             row = start + int(bad.int().argmax())
-            raise DataError(f"expected finite features, got NaN or infinity in row {row}")
+            raise DataError(
+                f"expected finite features within {str(z.dtype).removeprefix('torch.')}, "
+                f"got NaN or infinity in row {row}"
+            )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lastlayer.arguments import expect, short
 from lastlayer.errors import DataError, LabelError, OptionError
 from lastlayer.features.arrays import Names, join, part
 from lastlayer.features.data import Features, Origin
@@ -36,6 +37,9 @@ def import_features(
     """
     if split is not None and test is not None:
         raise OptionError(f"expected a split column or a part to draw, got '{split}' and {test}")
+    expect(domains, (list, tuple), "domains", "a list of names")
+    for name in (embedding, label, *domains, *([] if split is None else [split])):
+        expect(name, str, "the name of a column", "text")
     names = list(dict.fromkeys([label, *domains]))
     table = read_table(path, [embedding, *names, *([split] if split else [])])
     z, columns = table[embedding], {name: _as_labels(name, table[name]) for name in names}
@@ -64,11 +68,13 @@ def _as_labels(name: str, values: Array) -> Array:
 def _by_column(
     z: Array, columns: dict[str, Array], split: str, values: Array
 ) -> tuple[FeatureSet, FeatureSet, Names]:
-    groups = np.char.lower(values.astype(np.str_))
-    found = sorted(set(groups.tolist()))
+    words = [str(value).lower() for value in values.tolist()]
+    found = sorted(set(words))
     if found != ["test", "train"]:
-        raise DataError(f"expected 'train' and 'test' in column '{split}', got {found[:5]}")
-    train, test = groups == "train", groups == "test"
+        few = [short(word) for word in found[:5]]
+        raise DataError(f"expected 'train' and 'test' in column '{split}', got {few}")
+    train = np.array([word == "train" for word in words])
+    test = ~train
     return join(
         z[train],
         {name: column[train] for name, column in columns.items()},

@@ -1,13 +1,19 @@
 """Labels of any type become classes 0…N−1, and their names are kept."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.errors import LabelError, ShapeError
+from lastlayer.arguments import kind_of, short
+from lastlayer.errors import ArgumentError, DataError, LabelError, ShapeError
+from lastlayer.tensors import check_dense
+
+LONGEST = 1000  # characters in the name of a class: what is longer is a text, not a class
+Array = np.ndarray[Any, Any]
 
 
 def encode(name: str, *parts: Any) -> tuple[list[Tensor], tuple[str, ...]]:
@@ -16,35 +22,88 @@ def encode(name: str, *parts: Any) -> tuple[list[Tensor], tuple[str, ...]]:
     >>> encode("animal", ["dog", "cat"], ["dog", "emu"])
     ([tensor([1, 0]), tensor([1, 2])], ('cat', 'dog', 'emu'))
     """
-    arrays = [_as_array(name, part) for part in parts]
-    values, codes = np.unique(np.concatenate(arrays), return_inverse=True)
-    ends = np.cumsum([len(array) for array in arrays])[:-1]
+    columns = [_as_column(name, part) for part in parts]
+    whole = [column for column in columns if isinstance(column, np.ndarray)]
+    # int64 beside uint64 would become float64, in which large numbers are no longer apart.
+    if len(whole) < len(columns) or np.result_type(*whole).kind == "f":
+        return _number_text([[str(value) for value in column] for column in columns])
+    values, codes = np.unique(np.concatenate(whole), return_inverse=True)
+    ends = np.cumsum([len(column) for column in whole])[:-1]
     tensors = [torch.from_numpy(part.astype(np.int64)) for part in np.split(codes, ends)]
     return tensors, tuple(str(value) for value in values)
 
 
-def _as_array(name: str, values: Any) -> np.ndarray[Any, Any]:
+def as_array(values: Any, what: str) -> Array:
+    """Make an array of numpy, of lists, or of anything that says how."""
+    try:
+        array = np.asarray(values)
+    except Exception as error:  # an object may raise anything
+        raise ArgumentError(
+            f"expected {what} as an array, got {kind_of(values)}: {error}"
+        ) from error
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        raise DataError(f"expected {what} with all values, but some are masked")
+    return array
+
+
+def _number_text(columns: Sequence[Sequence[str]]) -> tuple[list[Tensor], tuple[str, ...]]:
+    """Number text as Python holds it: numpy's own would be as wide as the longest everywhere."""
+    names = sorted(set(chain.from_iterable(columns)))
+    number = {name: place for place, name in enumerate(names)}
+    codes = (torch.tensor([number[value] for value in column]).long() for column in columns)
+    return list(codes), tuple(names)
+
+
+def _as_column(name: str, values: Any) -> Array | list[str]:
     """Give a column as whole numbers or text, which is what can be sorted and named."""
     if isinstance(values, Tensor):
+        check_dense(values, f"labels '{name}'")
+        if values.is_floating_point():
+            raise _no_labels(name, values.dtype)
         values = values.detach().cpu().numpy()
-    array = np.asarray(values)
+    array = as_array(values, f"labels '{name}'")
     if array.ndim != 1:
         raise ShapeError(f"expected labels '{name}' of shape (n,), got {array.shape}")
-    if array.dtype.kind == "O":
-        return _plain(name, array.tolist())
-    if array.dtype.kind not in "iubUSMm":
-        raise LabelError(
-            f"expected whole numbers or text as labels '{name}', got {array.dtype}: "
-            "turn them into integers or strings first"
-        )
-    return array.astype(np.str_) if array.dtype.kind in "bSMm" else array
+    if array.dtype.kind in "iu":
+        return array
+    if array.dtype.kind not in "bUSMmO":
+        raise _no_labels(name, array.dtype)
+    if array.dtype.kind in "Mm" and (missing := int(np.isnat(array).sum())):
+        raise _lacking(name, missing)
+    return _plain(name, array)
 
 
-def _plain(name: str, values: Sequence[Any]) -> np.ndarray[Any, Any]:
+def _plain(name: str, array: Array) -> Array | list[str]:
     """Take objects as whole numbers if all are, else as text."""
-    missing = sum(value is None or value != value for value in values)  # noqa: PLR0124  (NaN, NaT)
+    # Dates as numpy writes them; tolist would make numbers of those finer than a microsecond.
+    values = (array.astype(np.str_) if array.dtype.kind in "Mm" else array).tolist()
+    try:
+        missing = sum(bool(value is None or value != value) for value in values)  # noqa: PLR0124  (NaN, NaT)
+        texts = [v.decode() if isinstance(v, bytes) else str(v) for v in values]
+    except Exception as error:  # an object may raise anything
+        raise LabelError(
+            f"expected whole numbers or text as labels '{name}', got an object that is neither: "
+            f"{error}"
+        ) from error
     if missing:
-        raise LabelError(f"expected a label for every sample, but '{name}' lacks {missing}")
-    if all(type(value) is int for value in values):
+        raise _lacking(name, missing)
+    if all(type(value) is int and abs(value) < 2**63 for value in values):
         return np.array(values, dtype=np.int64)
-    return np.array([str(value) for value in values], dtype=np.str_)
+    longest = max(map(len, texts), default=0)
+    if longest > LONGEST:
+        raise LabelError(
+            f"expected names of classes in '{name}' of at most {LONGEST} characters, got one of "
+            f"{longest}: {short(max(texts, key=len))}"
+        )
+    return texts
+
+
+def _no_labels(name: str, dtype: object) -> LabelError:
+    return LabelError(
+        f"expected whole numbers or text as labels '{name}', got {dtype}: "
+        "turn them into integers or strings first"
+    )
+
+
+def _lacking(name: str, missing: int) -> LabelError:
+    return LabelError(f"expected a label for every sample, but '{name}' lacks {missing}")

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import real, whole
 from lastlayer.errors import DataError, OptionError
 
 
@@ -15,10 +16,9 @@ def stratified(y: Tensor, test: float, seed: int) -> tuple[Tensor, Tensor]:
     >>> len(train), len(test)
     (4, 2)
     """
-    if not 0 < test < 1:
+    if not 0 < real(test, "test") < 1:
         raise OptionError(f"expected a part of the samples between 0 and 1 as test, got {test}")
-    if not -(2**63) <= seed < 2**64:
-        raise OptionError(f"expected a seed of at most 64 bits, got {seed}")
+    seed = whole(seed, "a seed", least=-(2**63), most=2**64 - 1)
     shuffled = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
     chosen = torch.zeros(len(y), dtype=torch.bool)
     by_class = shuffled[y[shuffled].argsort(stable=True)]

@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lastlayer.errors import LabelError, ShapeError
+from lastlayer.arguments import expect
+from lastlayer.errors import DataError, LabelError, ShapeError
 from lastlayer.names import look_up
+from lastlayer.tensors import check_dense
 
 Keep = Callable[[Tensor], Tensor]  # one-hot targets (…, N, n) → 0/1, the same or (…, N, 1)
 
@@ -48,6 +50,14 @@ def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tenso
     [-0.424, 0.0, 0.0]
     """
     keep = look_up(mask, MASKS, "mask")
+    expect(logits, Tensor, "logits", "a tensor")
+    expect(y, Tensor, "labels", "a tensor")
+    check_dense(logits, "logits")
+    check_dense(y, "labels")
+    if not logits.is_floating_point():
+        raise DataError(f"expected logits as a floating-point tensor, got {logits.dtype}")
+    if y.device != logits.device:
+        raise DataError(f"expected labels on {logits.device} as the logits, got {y.device}")
     if logits.dim() != 2 or y.shape != logits.shape[:1]:
         raise ShapeError(
             "expected logits (n, classes) and labels (n,), "

@@ -7,6 +7,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
+from lastlayer.arguments import expect, real, whole
+from lastlayer.errors import DataError, OptionError, ShapeError, UnsupportedError
 from lastlayer.layers.form import (
     COSINE,
     COSINE_FIXED_SCALE,
@@ -39,15 +41,18 @@ class Layer(nn.Module):
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        if not hasattr(self, "form"):
+            raise UnsupportedError("a Layer is what layers have in common: make a Linear, say")
+        self.in_features = whole(in_features, "in_features", least=1)
+        self.out_features = whole(out_features, "out_features", least=0)
+        self.weight = nn.Parameter(_empty(self.out_features, self.in_features))
         if "bias" in self.form.parameters:
-            self.bias = nn.Parameter(torch.empty(out_features))
+            self.bias = nn.Parameter(torch.empty(self.out_features))
         if "gamma" in self.form.learned:
-            self.gamma = nn.Parameter(torch.empty(out_features))
+            self.gamma = nn.Parameter(torch.empty(self.out_features))
         elif "gamma" in self.form.parameters:
-            self.register_buffer("gamma", torch.empty(out_features))
-        if out_features:
+            self.register_buffer("gamma", torch.empty(self.out_features))
+        if self.out_features:
             self.reset_parameters()
 
     @torch.no_grad()
@@ -65,12 +70,44 @@ class Layer(nn.Module):
         return {name: getattr(self, name) for name in self.form.parameters}
 
     def forward(self, z: Tensor) -> Tensor:
-        """Give the logits."""
+        """Return the logits."""
+        _check(z, self.weight)
         return self.form.logits(z, self.parts())
 
     def extra_repr(self) -> str:
         """Say the sizes, as nn.Linear does."""
         return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+def _empty(n_classes: int, in_features: int) -> Tensor:
+    try:
+        return torch.empty(n_classes, in_features)
+    except (RuntimeError, TypeError, OverflowError, MemoryError):
+        raise OptionError(
+            f"expected a layer that fits into memory, got {n_classes} classes of {in_features} "
+            "features"
+        ) from None
+
+
+def _check(z: Tensor, weight: Tensor) -> None:
+    """Refuse features that the rows cannot be multiplied with, and say why."""
+    expect(z, Tensor, "features", "a tensor")
+    if z.layout != torch.strided or not z.is_floating_point():
+        raise DataError(
+            f"expected features as a dense floating-point tensor, got {z.dtype}, {z.layout}"
+        )
+    if z.dim() < 2 or z.shape[-1] != weight.shape[-1]:
+        raise ShapeError(
+            f"expected features of shape (…, n, {weight.shape[-1]}), got {tuple(z.shape)}"
+        )
+    if z.device != weight.device:
+        raise DataError(f"expected features on {weight.device} as the layer, got {z.device}")
+    # Autocast brings both to one type by itself.
+    if z.dtype != weight.dtype and not torch.is_autocast_enabled(z.device.type):
+        raise DataError(
+            f"expected features of type {weight.dtype} as the layer, got {z.dtype}: "
+            "use z.to(layer.weight.dtype)"
+        )
 
 
 class Linear(Layer):
@@ -131,9 +168,11 @@ class Cosine(Layer):
         learn_scale: bool = False,
     ) -> None:
         super().__init__(in_features, out_features)
+        scale = None if scale is None else real(scale, "scale")
+        expect(learn_scale, bool, "learn_scale", "True or False")
         if learn_scale:
             self.form = COSINE_LEARNED_SCALE
-            self.scale = nn.Parameter(torch.tensor(1.0 if scale is None else float(scale)))
+            self.scale = nn.Parameter(torch.tensor(1.0 if scale is None else scale))
         elif scale is not None:
             self.form = COSINE_FIXED_SCALE
-            self.register_buffer("scale", torch.tensor(float(scale)))
+            self.register_buffer("scale", torch.tensor(scale))

@@ -6,7 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.errors import LabelError, OptionError, UnsupportedError
+from lastlayer.arguments import expect, kind_of
+from lastlayer.errors import (
+    ArgumentError,
+    LabelError,
+    LastLayerError,
+    OptionError,
+    UnsupportedError,
+)
 from lastlayer.scenarios.scenario import Scenario
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +39,19 @@ def from_continuum(train: Any, test: Any, label: str = "y") -> Scenario:
     >>> from_continuum(Halves(), Halves()).tasks
     (tensor([2, 3]), tensor([0, 1]))
     """
+    expect(label, str, "label", "the name of a column")
+    try:
+        return _convert(train, test, label)
+    except LastLayerError:
+        raise
+    except Exception as error:  # what is no scenario of Continuum may raise anything
+        raise ArgumentError(
+            f"expected two scenarios of Continuum, got {kind_of(train)} and {kind_of(test)}: "
+            f"{error}"
+        ) from error
+
+
+def _convert(train: Any, test: Any, label: str) -> Scenario:
     tasks, test_tasks = _rows_per_task(train), _rows_per_task(test)
     if len(test_tasks) not in (1, len(tasks)):
         raise OptionError(

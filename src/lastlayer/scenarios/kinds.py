@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import short, whole
 from lastlayer.errors import DataError, OptionError
 from lastlayer.scenarios.scenario import (
     Data,
@@ -13,6 +14,7 @@ from lastlayer.scenarios.scenario import (
     count_classes,
     count_values,
     lay_out,
+    learned,
 )
 
 
@@ -32,7 +34,7 @@ def incremental(
     >>> [len(rows) for rows in incremental(data, tasks=[6, 4]).tasks]
     [30000, 20000]
     """
-    label = label or data.train.label
+    label = learned(data, label)
     per_task = _classes_per_task(tasks, count_classes(data, label))
     task_of = torch.arange(len(per_task)).repeat_interleave(torch.tensor(per_task))
     return lay_out("incremental", data, label=label, by=label, task_of=task_of, order=order)
@@ -80,10 +82,11 @@ def nested(data: Data, by: str, label: str | None = None, order: int = 0) -> Sce
 
 
 def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
-    if isinstance(tasks, int):
+    if not isinstance(tasks, Sequence) or isinstance(tasks, str):
+        tasks = whole(tasks, "tasks")
         if tasks > n_classes:
             raise OptionError(
-                f"expected at most a task for each of the {n_classes} classes, got {tasks}"
+                f"expected at most a task for each of the {n_classes} classes, got {short(tasks)}"
             )
         if tasks < 1 or n_classes % tasks:
             raise OptionError(
@@ -91,11 +94,12 @@ def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
                 f"or give the number of classes of each task{_example(tasks, n_classes)}"
             )
         return [n_classes // tasks] * tasks
+    tasks = [whole(size, "the number of classes of a task") for size in tasks]
     if min(tasks, default=0) < 1 or sum(tasks) != n_classes:
         raise OptionError(
-            f"expected numbers of classes from 1 that add up to {n_classes}, got {list(tasks)}"
+            f"expected numbers of classes from 1 that add up to {n_classes}, got {short(tasks)}"
         )
-    return list(tasks)
+    return tasks
 
 
 def _example(tasks: int, n_classes: int) -> str:
@@ -109,7 +113,7 @@ def _example(tasks: int, n_classes: int) -> str:
 
 
 def _other_column(data: Data, by: str, label: str | None) -> str:
-    label = label or data.train.label
+    label = learned(data, label)
     if by == label:
         raise OptionError(
             f"expected tasks by another column than the label '{label}'; "

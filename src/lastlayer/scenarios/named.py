@@ -7,7 +7,7 @@ from lastlayer.catalogue import SCENARIOS
 from lastlayer.errors import DataError
 from lastlayer.names import look_up
 from lastlayer.scenarios.kinds import incremental, lifelong, mixed, nested
-from lastlayer.scenarios.scenario import Data, Scenario, count_classes
+from lastlayer.scenarios.scenario import Data, Scenario, count_classes, learned
 
 KINDS: Mapping[str, Callable[..., Scenario]] = {
     "incremental": incremental,
@@ -26,13 +26,14 @@ def make_scenario(name: str, data: Data, order: int = 0) -> Scenario:
     ((2, 4, 1, 3, 0), [10000, 10000, 10000, 10000, 10000])
     """
     card = look_up(name, SCENARIOS, "scenario")
+    primary = learned(data, None)
     missing = [column for column in card.columns if column not in data.train.labels]
     if missing:
         raise DataError(
             f"scenario '{name}' needs the label columns {', '.join(card.columns)}, but the data "
             f"have {', '.join(data.train.labels)}; it needs {card.source}"
         )
-    label = card.columns[-1] if card.columns else data.train.label
+    label = card.columns[-1] if card.columns else primary
     _expect(name, "classes", card.n_classes, count_classes(data, label))
     scenario = KINDS[card.kind](data, label=label, order=order, **card.options)
     _expect(name, "tasks", card.n_tasks, scenario.n_tasks)

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from lastlayer.errors import OptionError
+from lastlayer.arguments import whole
+
+MOST_TASKS = 1_000_000  # what is beyond is a mistake: an order is a list of so many numbers
 
 
 def check_seed(name: str, seed: int) -> int:
-    """Give a seed that numpy's generator takes, or say which it does."""
-    if not 0 <= seed < 2**32:
-        raise OptionError(f"expected {name} from 0 to 2³²−1, got {seed}")
-    return seed
+    """Return a seed that numpy's generator takes, or say which it does."""
+    return whole(seed, name, least=0, most=2**32 - 1)
 
 
 def task_order(n_tasks: int, seed: int) -> tuple[int, ...]:
@@ -20,8 +20,8 @@ def task_order(n_tasks: int, seed: int) -> tuple[int, ...]:
     >>> task_order(5, seed=1)
     (2, 1, 4, 0, 3)
     """
-    if n_tasks < 1:
-        raise OptionError(f"expected at least one task, got {n_tasks}")
-    if check_seed("an order", seed) == 0:
+    n_tasks = whole(n_tasks, "a number of tasks", least=1, most=MOST_TASKS)
+    seed = check_seed("an order", seed)
+    if seed == 0:
         return tuple(range(n_tasks))
     return tuple(np.random.RandomState(seed).permutation(n_tasks).tolist())

@@ -4,9 +4,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.errors import OptionError
+from lastlayer.arguments import expect, whole
 from lastlayer.scenarios.orders import check_seed
-from lastlayer.scenarios.scenario import Data, Scenario, column, count_classes
+from lastlayer.scenarios.scenario import Data, Scenario, column, count_classes, learned
+
+MOST_ROWS = 100_000_000  # drawn with replacement, 0.8 GB of row numbers
 
 
 def iid(data: Data, label: str | None = None) -> Scenario:
@@ -16,7 +18,7 @@ def iid(data: Data, label: str | None = None) -> Scenario:
     >>> [len(rows) for rows in iid(load_features("cifar10")).tasks]
     [50000]
     """
-    label = label or data.train.label
+    label = learned(data, label)
     return _one_task("iid", data, label, torch.arange(len(column(data.train, label))))
 
 
@@ -36,11 +38,10 @@ def subset(
     >>> subset(load_features("cifar10"), size=5, seed=1).tasks
     (tensor([33003, 12172,  5192, 32511, 43723]),)
     """
-    label = label or data.train.label
+    label = learned(data, label)
     n = len(column(data.train, label))
-    if size < 1 or (not replace and size > n):
-        most = "" if replace else f" to {n}, all that there are"
-        raise OptionError(f"expected a subset size from 1{most}, got {size}")
+    expect(replace, bool, "replace", "True or False")
+    size = whole(size, "a subset size", least=1, most=MOST_ROWS if replace else n)
     random = np.random.RandomState(check_seed("a seed", seed))
     # int64 by name: numpy's own default, and with it the numbers drawn, depend on the platform
     drawn = random.randint(0, n, size, dtype=np.int64) if replace else random.permutation(n)[:size]

@@ -7,9 +7,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lastlayer.errors import DataError, LabelError
+from lastlayer.arguments import expect, kind_of
+from lastlayer.errors import ArgumentError, DataError, LabelError, OptionError
 from lastlayer.names import look_up
 from lastlayer.scenarios.orders import task_order
+from lastlayer.tensors import check_dense
+
+MOST_VALUES = 10_000_000  # of a label column: what is beyond is an id, not a class or a session
 
 
 class Split(Protocol):
@@ -55,7 +59,23 @@ class Scenario:
     order: tuple[int, ...]  # the number that each task has in order 0
 
     def __post_init__(self) -> None:
-        """Refuse a task without rows."""
+        """Refuse what is no list of rows, and a task without any."""
+        expect(self.tasks, tuple, "tasks", "a tuple of rows, one for each task,")
+        expect(self.order, tuple, "order", "a tuple of numbers")
+        expect(self.test_tasks, (tuple, type(None)), "test_tasks", "a tuple of rows, or None,")
+        if len(self.order) != len(self.tasks):
+            raise OptionError(
+                f"expected a number in order for each of {len(self.tasks)} tasks, "
+                f"got {len(self.order)}"
+            )
+        for rows in (*self.tasks, *(self.test_tasks or ())):
+            expect(rows, Tensor, "the rows of a task", "a tensor")
+            check_dense(rows, "the rows of a task")
+            if rows.dtype != torch.int64 or rows.dim() != 1:
+                raise LabelError(
+                    "expected the rows of a task as (n,) int64, "
+                    f"got {tuple(rows.shape)} {rows.dtype}"
+                )
         for number, rows in zip(self.order, self.tasks, strict=True):
             if not len(rows):
                 raise DataError(f"expected training rows in every task, but task {number} has none")
@@ -71,11 +91,33 @@ class Scenario:
 
 
 def column(split: Split, name: str) -> Tensor:
-    """Give a label column, checked."""
+    """Return a label column, checked."""
     labels = look_up(name, split.labels, "label column")
-    if labels.dtype != torch.int64 or not len(labels) or labels.min() < 0:
+    expect(labels, Tensor, f"label column '{name}'", "a tensor")
+    check_dense(labels, f"label column '{name}'")
+    if labels.dtype != torch.int64 or labels.dim() != 1 or not len(labels) or labels.min() < 0:
         raise LabelError(f"expected whole numbers from 0 upwards (int64) in label column '{name}'")
+    if labels.max() >= MOST_VALUES:
+        raise LabelError(
+            f"expected values below {MOST_VALUES} in label column '{name}', "
+            f"got {int(labels.max())}: number them"
+        )
     return labels
+
+
+def learned(data: Data, label: str | None) -> str:
+    """Return the column that is learned, the primary one if none is named; check the data."""
+    try:
+        tables, primary = (data.train.labels, data.test.labels), data.train.label
+        fit = all(isinstance(table, Mapping) for table in tables)
+    except Exception:  # an object may raise anything
+        fit = False
+    if not fit:
+        raise ArgumentError(
+            "expected Features, or what has train and test with labels, as data, "
+            f"got {kind_of(data)}"
+        )
+    return primary if label is None else label
 
 
 def count_values(data: Data, name: str) -> int:

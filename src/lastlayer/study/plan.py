@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from lastlayer.arguments import expect, short
 from lastlayer.catalogue import PAPER_HEADS, card_of, split_name
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
-from lastlayer.features.catalogue import SHORT
+from lastlayer.features.load import SHORT
 from lastlayer.heads.head import Preset
 from lastlayer.names import look_up
 from lastlayer.reading import reading

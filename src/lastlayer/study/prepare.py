@@ -7,7 +7,7 @@ from typing import Any
 
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError, UnknownNameError
 from lastlayer.features import Features, FeatureSet, load_features
-from lastlayer.features.catalogue import SHORT
+from lastlayer.features.load import SHORT
 from lastlayer.features.split import stratified
 from lastlayer.results.columns import Kind
 from lastlayer.study.networks.data import ImageData, read_image_data

@@ -7,12 +7,18 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from lastlayer.features.backbones.preparation import AUTHORS, IMAGENET, Prepare, Statistics
+from lastlayer.arguments import expect
+from lastlayer.features.backbones.preparation import (
+    AUTHORS,
+    IMAGENET,
+    Prepare,
+    Statistics,
+    Transform,
+)
 from lastlayer.features.backbones.resnet20 import ResNet20
 from lastlayer.features.backbones.timm_models import PREFIX, load_timm
 from lastlayer.features.backbones.torchvision_models import build_torchvision, fetch_torchvision
 from lastlayer.features.backbones.weights import fit, read_state
-from lastlayer.features.extraction.loading import Transform
 from lastlayer.names import look_up
 
 RELEASE = "https://github.com/chenyaofo/pytorch-cifar-models/releases"
@@ -79,6 +85,7 @@ def load_backbone(
             where that is possible.
         dataset: The data set's name: the study's authors had a normalisation for each.
     """
+    expect(name, str, "name", "the name of a backbone")
     if name.startswith(PREFIX):
         network, prepare = load_timm(name.removeprefix(PREFIX), weights)
         return network.eval().requires_grad_(False), {"trained": prepare}

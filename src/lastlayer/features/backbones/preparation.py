@@ -1,5 +1,6 @@
 """How an image becomes what a network takes: sizes and normalisations, by name."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,8 @@ from lastlayer.features.extras import images_extra
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+# Takes an RGB image of Pillow, or the pixels (3, h, w) uint8 of a data set that has no files.
+Transform = Callable[[Any], Tensor]
 Statistics = tuple[tuple[float, float, float], tuple[float, float, float]]  # mean, std
 
 _BILINEAR = 2  # Pillow's number of it

@@ -1,32 +1,32 @@
 """Weights from a file into a network: safetensors, or a state dict that can run no code."""
 
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.reading import check_archive, reading
+from lastlayer.tensors import check_dense
+
+_HINT = "download and name them with --weights"
 
 
 def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[str, Tensor]:
     """Read a state dict; ``expected`` says what it is and where it can be had."""
-    if weights is None or not Path(weights).is_file():
-        given = "none were given" if weights is None else f"there is no file {weights}"
-        raise MissingFileError(
-            f"expected {expected}, but {given}: download and name them with --weights"
-        )
-    try:
-        if Path(weights).suffix == ".safetensors":
-            return load_file(weights)
-        state = torch.load(weights, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file may raise anything
-        raise FileFormatError(
-            f"expected {expected}, but {weights} is neither a .safetensors file nor a PyTorch "
-            "checkpoint, or not a safe one"
-        ) from error
+    if weights is None:
+        raise MissingFileError(f"expected {expected}, but none were given: {_HINT}")
+    with reading(weights, expected, _HINT) as path:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        if zipfile.is_zipfile(path):
+            check_archive(path, "the weights")
+        state = _load_checkpoint(path, expected)
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
         held = list(state)[:5] if isinstance(state, Mapping) else type(state).__name__
         raise FileFormatError(
@@ -34,6 +34,17 @@ def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[st
             "network.state_dict() alone"
         )
     return dict(state)
+
+
+def _load_checkpoint(path: Path, expected: str) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file may raise anything
+        # PyTorch's own words would tell how to load it all the same, and let it run code.
+        raise FileFormatError(
+            f"expected {expected}, but {path} is neither a .safetensors file nor a PyTorch "
+            "checkpoint, or not a safe one"
+        ) from error
 
 
 def fit(
@@ -62,6 +73,8 @@ def fit(
     found = [f"{len(names)} {what} ({_few(names)})" for what, names in wrong.items() if names]
     if found:
         raise FileFormatError(f"expected {source}, but they do not fit: {', '.join(found)}")
+    for name, value in given.items():
+        check_dense(value, f"weights '{name}' of {source}")
     network.load_state_dict(given)
 
 

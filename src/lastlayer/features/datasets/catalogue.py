@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lastlayer.arguments import a_path, whole
 from lastlayer.errors import MissingFileError, OptionError
 from lastlayer.features.datasets.cifar import read_cifar
 from lastlayer.features.datasets.core50 import read_core50
@@ -67,12 +68,13 @@ def read_images(
 there is no folder
     """
     read = look_up(name, DATASETS, "data set").read
-    if not Path(root).is_dir():
+    folder, thin = a_path(root, "root"), whole(thin, "thin")
+    if not os.path.isdir(folder):
         raise MissingFileError(f"expected the files of '{name}' in {root}, but there is no folder")
     if name == "folder":
-        images = read_folder(Path(root), test, seed)
+        images = read_folder(folder, test, seed)
     elif test is not None:
         raise OptionError(f"{name} has a test set of its own: leave out the part to draw")
     else:
-        images = read(Path(root))
+        images = read(folder)
     return images if thin == 1 else images.thin(thin, seed)

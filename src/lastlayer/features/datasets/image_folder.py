@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from lastlayer.errors import FileFormatError, OptionError
+from lastlayer.features.datasets.decoding import SUFFIXES
 from lastlayer.features.datasets.images import Images, ImageSet
-from lastlayer.features.extraction.decoding import SUFFIXES
 from lastlayer.features.labels import encode
 from lastlayer.features.split import stratified
 

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from lastlayer import files
-from lastlayer.errors import DataError, OptionError
+from lastlayer.arguments import expect, whole
+from lastlayer.errors import DataError, ShapeError
+from lastlayer.tensors import check_dense
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,24 @@ class Images:
 
     x: Tensor | Sequence[Path]  # pixels (n, 3, h, w) uint8, or one file per image
     labels: Mapping[str, Tensor]  # each (n,) int64
+
+    def __post_init__(self) -> None:
+        """Check that there is a label for each image."""
+        expect(self.x, (Tensor, Sequence), "images", "pixels or a list of files")
+        expect(self.labels, Mapping, "labels", "a table of names and tensors")
+        if isinstance(self.x, Tensor):
+            check_dense(self.x, "pixels")
+            if self.x.dim() != 4:
+                raise ShapeError(
+                    f"expected pixels (n, channels, height, width), got {tuple(self.x.shape)}"
+                )
+        for name, column in self.labels.items():
+            expect(column, Tensor, f"labels '{name}'", "a tensor")
+            check_dense(column, f"labels '{name}'")
+            if column.shape != (len(self.x),):
+                raise ShapeError(
+                    f"expected {len(self.x)} labels in '{name}', got shape {tuple(column.shape)}"
+                )
 
     def __len__(self) -> int:
         return len(self.x)
@@ -40,6 +60,10 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         """Refuse a split without images."""
+        expect(self.name, str, "name", "the name of a data set")
+        for part in (self.train, self.test):
+            expect(part, Images, "a split", "Images")
+        expect(self.names, Mapping, "names", "a table of columns and the names of their classes")
         for split, images in (("training", self.train), ("test", self.test)):
             if not len(images):
                 raise DataError(f"expected {split} images in the data set '{self.name}', got none")
@@ -57,10 +81,8 @@ class ImageSet:
     def thin(self, by: int, seed: int = 0) -> "ImageSet":
         """Keep one in ``by`` of the training images, drawn at random; the test set stays whole."""
         n = len(self.train)
-        if not 1 <= by <= n:
-            raise OptionError(f"expected to thin {n} training images by 1 to {n}, got {by}")
-        if not -(2**63) <= seed < 2**64:
-            raise OptionError(f"expected a seed of at most 64 bits, got {seed}")
+        by = whole(by, "thin", least=1, most=n)
+        seed = whole(seed, "a seed", least=-(2**63), most=2**64 - 1)
         drawn = torch.randperm(n, generator=torch.Generator().manual_seed(seed))[: n // by]
         return replace(self, train=self.train.take(drawn.sort().values))
 

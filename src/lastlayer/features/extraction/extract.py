@@ -4,20 +4,20 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from math import ceil
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from lastlayer import files
-from lastlayer.errors import DataError, FileFormatError, OptionError
-from lastlayer.features.backbones.frozen import Frozen
+from lastlayer.arguments import a_path, expect, kind_of, whole
+from lastlayer.errors import ArgumentError, DataError, FileFormatError, OptionError, ShapeError
+from lastlayer.features.backbones.preparation import Transform
 from lastlayer.features.data import Features, Origin
 from lastlayer.features.datasets.images import ImageSet
-from lastlayer.features.extraction.loading import Rows, Transform, load, make_example
+from lastlayer.features.extraction.loading import Rows, load, make_example
 from lastlayer.features.extraction.parts import Parts, Piece
 from lastlayer.features.feature_set import FeatureSet
 from lastlayer.names import look_up
@@ -26,6 +26,7 @@ DTYPES = {"float16": torch.float16, "float32": torch.float32}
 # In one go on a CPU: the outputs of layers then fit into memory that is used again and again;
 # larger ones are asked of the system anew each time, which can take longer than the layer itself.
 _PIXELS = 1 << 19
+MOST_WORKERS = 256
 Tell = Callable[[int, int], None]  # takes the number of images done, and in all
 Make = Callable[[Sequence[range]], Iterator[Piece]]  # computes the features of batches of rows
 
@@ -75,6 +76,13 @@ def extract(
     ...     extract(images, nn.Flatten(), lambda pixels: pixels / 255, f"{folder}/toy.safetensors")
     Features(2 train, 2 test, 192 features, labels: class (2))
     """
+    expect(images, ImageSet, "images", "an ImageSet, as read_images gives,")
+    expect(network, nn.Module, "network", "an nn.Module")
+    expect(origin, (Origin, type(None)), "origin", "an Origin")
+    for name, function in (("transform", transform), ("progress", progress)):
+        if not callable(function):
+            raise ArgumentError(f"expected a function as {name}, got {kind_of(function)}")
+    place = a_path(out, "out")
     kept = look_up(dtype, DTYPES, "type of features")
     skip = look_up(broken, {"stop": False, "skip": True}, "way with broken images")
     frozen = Frozen.on(network, device, precision)
@@ -83,10 +91,8 @@ def extract(
         workers = 0 if isinstance(images.train.x, Tensor) else min(8, os.cpu_count() or 1)
     if batch_size is None:
         batch_size = 128 if frozen.on_gpu else max(1, _PIXELS // example[0].numel())
-    if batch_size < 1 or workers < 0:
-        raise OptionError(
-            f"expected a batch size from 1 and workers from 0, got {batch_size} and {workers}"
-        )
+    batch_size = whole(batch_size, "a batch size", least=1)
+    workers = whole(workers, "workers", least=0, most=MOST_WORKERS)
     weights = files.fingerprint(network.state_dict())
     setting = {
         "images": images.digest,
@@ -95,14 +101,58 @@ def extract(
         "dtype": dtype,
         "precision": precision,
     }
-    parts = Parts(Path(out), setting, len(images))
+    parts = Parts(place, setting, len(images))
     rows = Rows(images, transform)
     _fill(parts, batch_size, progress, _pieces(rows, frozen, kept, skip, workers))
     origin = origin or Origin(dataset=images.name, backbone=type(network).__name__)
     data = _join(parts, images, replace(origin, weights=weights))
-    data.save(out)
+    data.save(place)
     parts.remove()
     return data
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A network on the device where it computes.
+
+    >>> frozen = Frozen.on(nn.Flatten(), device="cpu", precision="full")
+    >>> frozen(torch.zeros(2, 3, 4, 4)).shape
+    torch.Size([2, 48])
+    """
+
+    network: nn.Module
+    device: torch.device
+    mixed: bool  # half precision where that is safe
+
+    @classmethod
+    def on(cls, network: nn.Module, device: str, precision: str) -> "Frozen":
+        """Bring a network to ``cpu``, ``cuda`` or ``auto``, to compute ``full`` or ``mixed``."""
+        found = torch.cuda.is_available()
+        devices = {"auto": "cuda" if found else "cpu", "cpu": "cpu", "cuda": "cuda"}
+        place = torch.device(look_up(device, devices, "device"))
+        mixed = look_up(precision, {"full": False, "mixed": True}, "precision")
+        if place.type == "cuda" and not found:
+            raise OptionError("expected a GPU for device 'cuda', but PyTorch finds none: use 'cpu'")
+        if mixed and place.type != "cuda":
+            raise OptionError("mixed precision needs a GPU: use precision 'full' on a CPU")
+        return cls(network.to(place).eval(), place, mixed)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether images must be copied to a GPU."""
+        return self.device.type == "cuda"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map images (n, …) to features (n, h), on the CPU."""
+        with torch.inference_mode(), torch.autocast("cuda", torch.float16, enabled=self.mixed):
+            z = self.network(x.to(self.device, non_blocking=True))
+        if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != len(x):
+            found = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            raise ShapeError(
+                f"expected features of shape ({len(x)}, h) from the network, got {found}: wrap it "
+                "in a module that gives one row of features per image"
+            )
+        return z.flatten(1).float().cpu()
 
 
 def _fill(parts: Parts, batch_size: int, progress: Tell, make: Make) -> None:

@@ -1,20 +1,18 @@
 """Images decoded and transformed batch by batch, in as many processes as wanted."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from lastlayer.errors import FileFormatError, MissingFileError, ShapeError
+from lastlayer.errors import FileFormatError, MissingFileError, ReadError, ShapeError
+from lastlayer.features.backbones.preparation import Transform
+from lastlayer.features.datasets.decoding import gradient, read_image
 from lastlayer.features.datasets.images import ImageSet
-from lastlayer.features.extraction.decoding import gradient, read_image
 
-# Takes an RGB image of Pillow, or the pixels (3, h, w) uint8 of a data set that has no files.
-Transform = Callable[[Any], Tensor]
 Item = tuple[int, Tensor | str]  # its row, and the image, or why it cannot be read
 
 
@@ -57,7 +55,7 @@ class Rows(Dataset[Item]):
             return row, self.transform(source)
         try:
             image = read_image(source)
-        except (FileFormatError, MissingFileError) as error:
+        except (FileFormatError, MissingFileError, ReadError) as error:
             return row, str(error)  # a value, since it may be skipped
         return row, self.transform(image)
 

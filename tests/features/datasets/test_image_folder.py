@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pictures import tree
+from tests.features.pictures import tree
 
 from lastlayer.errors import FileFormatError, LastLayerError, OptionError
 from lastlayer.features.datasets.catalogue import read_images

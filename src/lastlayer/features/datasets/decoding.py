@@ -1,12 +1,13 @@
 """Any picture that Pillow opens becomes an upright RGB image of 8 bits."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.features.extras import images_extra
+from lastlayer.reading import reading
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,13 +23,11 @@ def read_image(path: Path) -> "Image":
     """Open a file as an RGB image; one that cannot be read is named."""
     with images_extra("reading image files"):
         from PIL import Image  # noqa: PLC0415  (an extra)
-    try:
+    with reading(path, "an image"), warnings.catch_warnings():
+        # Pillow warns of pictures of more than 90 million pixels, and refuses twice as many.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(path) as image:
             return to_rgb(image)
-    except FileNotFoundError as error:
-        raise MissingFileError(f"expected an image at {path}, but there is none") from error
-    except Exception as error:  # a damaged picture may raise anything
-        raise FileFormatError(f"{path} cannot be read as an image: {error}") from error
 
 
 def to_rgb(image: "Image") -> "Image":

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lastlayer import Features, load_features
-from lastlayer.features.catalogue import BUNDLED, SHORT
+from lastlayer.features.load import BUNDLED, SHORT
 from lastlayer.files import fingerprint
 
 

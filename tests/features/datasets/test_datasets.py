@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-import pictures
 import pytest
 import torch
+from tests.features import pictures
 
 from lastlayer.errors import (
     DataError,

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from lastlayer.arguments import a_path, expect
 from lastlayer.errors import FileFormatError, UnknownNameError
 from lastlayer.features.data import Features
 from lastlayer.names import look_up
@@ -34,16 +35,17 @@ def load_features(name: str | os.PathLike[str], label: str | None = None) -> Fea
 there are: cifar10, cifar100, cifar10/resnet20-cifar100, cifar100/resnet20-cifar100; \
 or give the path of a file that 'lastlayer import' or 'lastlayer extract' made
     """
+    expect(name, (str, os.PathLike), "name", "the name of a feature set or the path of a file")
     data = Features.read(_path(name))
     return data if label is None else data.with_label(label)
 
 
 def _path(name: str | os.PathLike[str]) -> Path:
     known = {short: BUNDLED[full] for short, full in SHORT.items()} | BUNDLED
-    if name not in known and (isinstance(name, os.PathLike) or _is_file_name(name)):
-        return _not_a_table(Path(name))
+    if isinstance(name, os.PathLike) or (name not in known and _is_file_name(name)):
+        return _not_a_table(a_path(name))
     try:
-        return Path(__file__).parent / "bundled" / look_up(str(name), known, "feature set")
+        return Path(__file__).parent / "bundled" / look_up(name, known, "feature set")
     except UnknownNameError as error:
         raise UnknownNameError(
             f"{error}; or give the path of a file that 'lastlayer import' or 'lastlayer extract' "
@@ -61,4 +63,4 @@ def _not_a_table(path: Path) -> Path:
 
 
 def _is_file_name(name: str) -> bool:
-    return name.endswith((".safetensors", ".npz", ".parquet")) or Path(name).is_file()
+    return name.endswith((".safetensors", ".npz", ".parquet")) or os.path.isfile(name)

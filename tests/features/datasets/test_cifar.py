@@ -4,14 +4,13 @@ import os
 import pickle
 from pathlib import Path
 
-import fake_cifar
 import numpy as np
 import pytest
 import torch
+from tests.features import fake_cifar
 
 from lastlayer.errors import FileFormatError, MissingFileError, UnknownNameError
-from lastlayer.features.datasets.cifar import CIFAR, read_cifar
-from lastlayer.features.datasets.cifar_formats import parse_pickle, parse_records
+from lastlayer.features.datasets.cifar import CIFAR, parse_pickle, parse_records, read_cifar
 from lastlayer.features.datasets.safe_pickle import load_arrays
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from toy_labels import ToyData, cifar100_like, core50_like, toy
+from tests.scenarios.toy_labels import ToyData, cifar100_like, core50_like, toy
 
 from lastlayer import load_features
 from lastlayer.catalogue import COLUMNS, SCENARIOS
