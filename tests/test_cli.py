@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from lastlayer.cli.images import image_bar
 
 from lastlayer import load_features
 from lastlayer.cli import main
 from lastlayer.cli.out import make_room
 from lastlayer.cli.view import View
 from lastlayer.errors import OptionError
+from lastlayer.progress import bar
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -244,7 +244,8 @@ def test_brackets_in_a_name_are_no_markup(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with image_bar("folder on timm:[/nope]") as tell:
+    with bar("folder on timm:[/nope]", unit="images") as tell:
+        assert tell is not None
         tell(1, 2)
     with View(quiet=False) as view:
         view.start(1, 0)
