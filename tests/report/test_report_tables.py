@@ -13,6 +13,7 @@ from made_up import CIFAR100, HUNDRED, PAPER, Stream, iid, write_study
 
 from lastlayer.report.topics import SHEETS, make_tables
 from lastlayer.results import load_study as load
+from lastlayer.results.store import Record, open_store
 
 Tables = dict[str, pl.DataFrame]
 
@@ -174,6 +175,19 @@ def test_norms_are_those_after_the_last_task(tables: Tables, store: Store) -> No
     assert part["tasks_ago"].to_list() == [4, 4, 3, 3, 2, 2, 1, 1, 0, 0]
     lifelong = tables["norms"].filter(kind="lifelong")
     assert lifelong["tasks_ago"].count() == 0
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_when_a_class_came_is_read_where_it_is_stored(tmp_path: Path, stored: bool) -> None:
+    """Order 0 of the made-up study: classes 0 and 1 first. What is stored says otherwise."""
+    folder = write_study(tmp_path, [Stream(heads=("linear",), orders=(0,))])
+    if stored:
+        digest = load(folder).runs["digest"][0]
+        arrived = np.array([4, 3, 3, 2, 2, 1, 1, 0, 0, -1])
+        with open_store(folder) as store:
+            store.save([Record(digest, {"state": "done"}, {"arrived": arrived})])
+    ago = make_tables(load(folder))["norms"]["tasks_ago"].to_list()
+    assert ago == ([0, 1, 1, 2, 2, 3, 3, 4, 4, None] if stored else [4, 4, 3, 3, 2, 2, 1, 1, 0, 0])
 
 
 def test_weight_change_is_of_the_papers_task(tables: Tables, store: Store) -> None:

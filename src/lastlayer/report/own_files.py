@@ -57,10 +57,12 @@ def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[st
         kept: paths that this report was made from; they are left as they are.
     """
     for name in FOLDERS:
-        if (folder / name).is_symlink():
+        path = folder / name
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            why = "is a link, and it never writes through one" if path.is_symlink() else "is a file"
             raise WriteError(
-                f"the report never writes through a link, but {folder / name} is one: remove it, "
-                "and give the command again"
+                f"cannot write the report into {folder}: {path} {why}; move it away, and give the "
+                "command again"
             )
     before = _read(folder)
     now = {name: [sha256(content).hexdigest()] for name, content in files.items()}

@@ -8,6 +8,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lastlayer.analysis import bias_change
+from lastlayer.errors import UnknownNameError
 from lastlayer.report.axes import class_axis, names_of
 from lastlayer.report.chart import DATA, layer_scale, sized
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
@@ -59,7 +60,10 @@ SHEET = Sheet("norms", COLUMNS, norms)
 
 def _arrived(study: Study, runs: pl.DataFrame) -> dict[str, NDArray[Any]]:
     """Return by run when each class came, counted in tasks; older results do not say it."""
-    return study.arrays("arrived", runs) if "arrived" in study.array_names() else {}
+    try:
+        return study.arrays("arrived", runs)
+    except UnknownNameError:
+        return {}
 
 
 def _ago(came: NDArray[Any], n_tasks: int) -> list[int | None]:
