@@ -9,6 +9,10 @@ class ShapeError(LastLayerError, ValueError):
     """An array or tensor has the wrong shape or length."""
 
 
+class ArgumentError(LastLayerError, TypeError):
+    """An argument of the wrong type; the message says what was expected."""
+
+
 class DataError(LastLayerError, ValueError):
     """Values that cannot be learned from: NaN, infinite, empty, or out of range."""
 

@@ -96,19 +96,18 @@ class GradientHead(Head):
         layer.load_state_dict(self.parts())
         return layer
 
-    def observe(self, z: Tensor, y: Tensor) -> None:
-        """Take one step on a batch; if that fails, the head stays as it was."""
-        before = dict(self._buffers)
-        try:
-            super().observe(z, y)
-        except Exception:
-            self._buffers.update(before)
-            raise
+    def _check_batch(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
+        z, y, most = super()._check_batch(z, y)
+        return self._narrowed(z), y, most
 
-    def _check_features(self, z: Tensor) -> Tensor:
+    def _check_features(self, z: Tensor, *, move: bool = True) -> Tensor:
+        return self._narrowed(super()._check_features(z, move=move))
+
+    def _narrowed(self, z: Tensor) -> Tensor:
         """Narrow features to the type of the rows; what is finite must still be so there."""
-        z = super()._check_features(z)
-        return z if z.dtype == self.weight.dtype else super()._check_features(z.to(self.weight))
+        if z.dtype == self.weight.dtype:
+            return z
+        return super()._check_features(z.to(self.weight.dtype), move=False)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         parameters = {name: part.clone()[None, None] for name, part in self.parts().items()}

@@ -118,6 +118,9 @@ class KnnHead(Head):
             _vote(extend(none, part, self.memory.z), self.memory.y, out)
         return logits
 
+    def _pieces(self, z: Tensor) -> Sequence[Tensor]:
+        return [z]  # it cuts them up itself
+
     def _room(self, n: int) -> Tensor:
         return torch.empty(n, self.n_classes, dtype=torch.float64, device=self.seen.device)
 

@@ -20,6 +20,7 @@ class MeanHead(StatisticsHead):
     """
 
     name = "mean"
+    streams = True
 
     def __init__(self, in_features: int, n_classes: int = 0, preset: Preset = "exact") -> None:
         super().__init__(in_features, n_classes, preset, scatter="none")
