@@ -77,14 +77,16 @@ def waiting(head: Head) -> Head:
 def test_an_error_at_any_line_leaves_the_head_as_it_was(name: str, preset: str) -> None:
     untouched = trained(name, preset)
     first = EVERY_HEAD.index((name, preset))  # each head is tried at other lines
-    points = 30 if make_head(name, H, preset=preset).passes else 5
-    for change in changes(untouched).values():
+    points = 20 if make_head(name, H, preset=preset).passes else 5
+    for step, change in changes(untouched).items():
         for one in (waiting(untouched), waiting(untouched)):  # once to warm up
             with Fault(-1, MemoryError()) as counting:
                 change(one)
         stride = max(1, counting.lines // points)
-        # At the last line all is done, and only the way back is left.
-        for at in range(1 + first % stride, counting.lines, stride):
+        # At the last line all is done, and only the way back is left: through three functions
+        # where a small batch was put aside.
+        late = 3 if step == "small" and "statistics" in dict(untouched.named_modules()) else 1
+        for at in range(1 + first % stride, counting.lines + 1 - late, stride):
             head, expected = waiting(untouched), waiting(untouched)
             error = KeyboardInterrupt if at % 2 else MemoryError
             with pytest.raises(error), Fault(at, error()):

@@ -107,16 +107,14 @@ class Head(Resizable, ABC):
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
         z, y, most = self._check_batch(z, y)
-        if most < 0:
+        if most < 0 or (most < self.n_classes and self._wait(z, y)):
             return
-        with AllOrNothing(self):
+        with AllOrNothing(self), learning():
             if most >= self.n_classes:
-                with learning():
-                    self._grow(most + 1)
-            self._see(y)
-            with learning():
-                self._learn(z, y)
-            self.__dict__["_stale"] = True  # nn.Module's way takes longer than a small step
+                self._grow(most + 1)
+            self.seen = self.seen.index_fill(0, y, True)
+            self._learn(z, y)
+            self._stale = True
 
     def forward(self, z: Tensor) -> Tensor:
         """Give the logits (n, n_classes); under "exact" a class never seen gets −∞."""
@@ -232,13 +230,9 @@ class Head(Resizable, ABC):
         """Make room for classes up to ``n_classes``; subclasses extend their own state too."""
         self.seen = torch.cat([self.seen, self.seen.new_zeros(n_classes - self.n_classes)])
 
-    def _see(self, y: Tensor) -> None:
-        """Note which classes a batch holds."""
-        small = y.is_cpu and self.seen.is_cpu and y.numel() < SMALL
-        if small and self.seen.numpy()[y.numpy()].all():
-            return
-        with learning():
-            self.seen = self.seen.index_fill(0, y, True)
+    def _wait(self, z: Tensor, y: Tensor) -> bool:
+        """Put a small batch of known classes aside, if the head can, to learn from it later."""
+        return False
 
     def _all_seen(self) -> bool:
         return bool(self.seen.numpy().all() if self.seen.is_cpu else self.seen.all())

@@ -1,12 +1,17 @@
 """A change that happens whole or not at all: after any error a module is as it was before."""
 
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-_LOCAL = threading.local()  # .log: what was overwritten in place since the outermost block began
+_LOCAL = threading.local()
+# .log: what was overwritten in place since the outermost block began; None outside of blocks
+# .free, .lent: memory for rows that are kept until it ends; fresh memory each time would be slow
+_SPARE = 1 << 23  # numbers that are kept free for the next block
 
 
 class AllOrNothing:
@@ -59,9 +64,14 @@ class AllOrNothing:
                 part.__dict__.update(attributes)
         if self._begin < 0:
             _LOCAL.log = None
+            lent = getattr(_LOCAL, "lent", ())
+            _LOCAL.free = [room for room in lent if room.numel() <= _SPARE][:1]
+            _LOCAL.lent = []
 
 
-def overwrite(tensor: Tensor, rows: Tensor, new: Tensor, old: Tensor | None = None) -> None:
+def overwrite(
+    tensor: Tensor, rows: Tensor, new: Tensor, old: Tensor | None = None, log: bool = True
+) -> None:
     """Write ``new`` over some rows of a tensor in place, to be undone if the block fails.
 
     Args:
@@ -69,11 +79,31 @@ def overwrite(tensor: Tensor, rows: Tensor, new: Tensor, old: Tensor | None = No
         rows: (k,) which rows.
         new: (k, …) what they become.
         old: (k, …) what they are, if that is known already.
+        log: whether to keep them; not if ``remember`` has before.
     """
+    if log:
+        remember(tensor, rows, old)
+    tensor.index_copy_(0, rows, new)
+
+
+def remember(tensor: Tensor, rows: Tensor, old: Tensor | None = None) -> None:
+    """Keep some rows of a tensor, to be put back if the block fails."""
     log = getattr(_LOCAL, "log", None)
     if log is not None:
         log.append((tensor, rows, tensor[rows] if old is None else old))
-    tensor.index_copy_(0, rows, new)
+
+
+def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Give the rows (k, h) of a tensor as they are, to be kept until the outermost block ends."""
+    if not tensor.is_cpu or getattr(_LOCAL, "log", None) is None:
+        return tensor[rows]
+    shape = (rows.numel(), *tensor.shape[1:])
+    size = math.prod(shape)
+    free = getattr(_LOCAL, "free", [])
+    fits = free and free[0].numel() >= size and free[0].dtype == tensor.dtype
+    room = free.pop() if fits else tensor.new_empty(size)
+    _LOCAL.lent = [*getattr(_LOCAL, "lent", ()), room]
+    return torch.index_select(tensor, 0, rows, out=room[:size].view(shape))
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:

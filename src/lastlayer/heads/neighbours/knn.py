@@ -13,6 +13,7 @@ from lastlayer.heads.neighbours.budget import RANKS, Budget
 from lastlayer.heads.neighbours.following import Followed
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
+from lastlayer.heads.neighbours.single import FEW, Lengths
 from lastlayer.names import look_up
 
 _BLOCK = 1 << 20  # logits, or neighbours, that are made at once
@@ -71,6 +72,7 @@ class KnnHead(Head):
         look_up(keep, RANKS, "way to keep")
         self.k = k
         self.memory = Memory(in_features)
+        self._lengths = Lengths(self.memory)
         size, limit = (150, 250) if preset == "paper" else (budget, budget)
         self.budget = Budget(size, limit, keep, seed) if size and limit else None
 
@@ -114,9 +116,17 @@ class KnnHead(Head):
     def _logits(self, z: Tensor) -> Tensor:
         logits = self._room(z.shape[0])
         for part, out in zip(self._split(z), self._split(logits), strict=True):
-            none = nobody(part.shape[0], self.k, part.device)
-            _vote(extend(none, part, self.memory.z), self.memory.y, out)
+            _vote(self._nearest(part), self.memory.y, out)
         return logits
+
+    def _nearest(self, z: Tensor) -> Nearest:
+        none = nobody(z.shape[0], self.k, z.device)
+        if 0 < z.shape[0] <= FEW:
+            found = [self._lengths.nearest(query, self.k) for query in z.split(1)]
+            sure = [one for one in found if one is not None]
+            if len(sure) == len(found):
+                return Nearest(*(torch.cat(parts) for parts in zip(*sure, strict=True)))
+        return extend(none, z, self.memory.z)
 
     def _pieces(self, z: Tensor) -> Sequence[Tensor]:
         return [z]  # it cuts them up itself

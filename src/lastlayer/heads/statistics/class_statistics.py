@@ -5,7 +5,6 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, Literal, Self, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,12 +17,14 @@ from lastlayer.heads.statistics.moments import (
     group,
     measured_from,
     pieces,
+    room,
+    rows_at_once,
     running_deviations,
     squared_distances,
     sums,
     symmetric,
 )
-from lastlayer.heads.undo import AllOrNothing, overwrite
+from lastlayer.heads.undo import AllOrNothing, overwrite, remember, rows_before
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
 GATHERED, GATHERED_BYTES = 1024, 8 << 20  # rows of small batches that wait, at most
@@ -53,7 +54,7 @@ class ClassStatistics(Resizable):
         Tensor  # (h, h), (n_classes, h, h) or empty: the lower triangle of Σ (z − μ_y)(z − μ_y)ᵀ
     )
     spread: Tensor  # (n_classes,) where there is no scatter: Σ ‖z − μ_y‖²; NaN where unknown
-    wear: Tensor  # (2,) what rounding may have done so far, squared: to Σ ‖z − μ_y‖², to a mean
+    wear: Tensor  # () what rounding may have done so far, squared: to the scatter, or to a mean
 
     def __init__(self, in_features: int, n_classes: int, scatter: Scatter) -> None:
         super().__init__()
@@ -68,7 +69,7 @@ class ClassStatistics(Resizable):
         self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
         if scatter == "none":
             self.register_buffer("spread", torch.zeros(n_classes, dtype=torch.float64))
-        self.register_buffer("wear", torch.zeros(2, dtype=torch.float64))
+        self.register_buffer("wear", torch.zeros((), dtype=torch.float64))
 
     def __getattr__(self, name: str) -> Any:
         """Fold in what waits before anybody reads a buffer."""
@@ -85,7 +86,7 @@ class ClassStatistics(Resizable):
         """Follow to another device, but stay in float64: ``head.float()`` loses nothing."""
         self.fold()
         self._rows = self._labels = None
-        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
+        super()._apply(lambda t: t.to(fn(t.flatten()[:0]).device), recurse)  # type: ignore[no-untyped-call]
         return self
 
     def _save_to_state_dict(self, *args: Any) -> None:
@@ -96,7 +97,7 @@ class ClassStatistics(Resizable):
         """Take over a state; one of version 0.1 knows neither spread nor wear."""
         self._waiting = 0
         if (mean := state.get(prefix + "mean")) is not None:
-            missing = {"wear": self._held("wear").new_zeros(2)}
+            missing = {"wear": self._held("wear").new_zeros(())}
             if self.kind == "none":
                 few = state[prefix + "count"] <= 1 if prefix + "count" in state else False
                 unknown = mean.new_full(mean.shape[:1], torch.nan)
@@ -123,7 +124,7 @@ class ClassStatistics(Resizable):
     def rounding(self) -> float:
         """Give the deviation that could be rounding: samples that differ by less are the same."""
         largest = float(self.mean.abs().max())
-        worn = float(self.wear[0]) ** 0.5 / max(self.total, 1)
+        worn = math.sqrt(float(self.wear)) / max(self.total, 1)
         return max(self.total * _EPS * largest, math.sqrt(worn))
 
     def grow(self, n_classes: int) -> None:
@@ -136,27 +137,36 @@ class ClassStatistics(Resizable):
 
     def add(self, z: Tensor, y: Tensor) -> None:
         """Take in a batch: a small one waits for others."""
-        n, h = z.shape
-        most = max(1, min(GATHERED, GATHERED_BYTES // (8 * h)))
-        if 2 * n > most:
-            with AllOrNothing(self):
+        if not self.wait(z, y):
+            with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
                 self.fold()
-                self._update(z, y, 1)
-            return
-        if self._waiting + n > most:
-            self.fold()
-        if self._rows is None or self._labels is None:
-            self._rows = z.new_empty(most, h, dtype=torch.float64, device=self._device)
-            self._labels = y.new_empty(most, dtype=torch.int64, device=self._device)
-        end = self._waiting + n
-        if z.is_cpu and self._rows.is_cpu and z.dtype != torch.bfloat16:
+                if not self.wait(z, y):
+                    self._update(z, y, 1)
+
+    def wait(self, z: Tensor, y: Tensor) -> bool:
+        """Let a batch wait, if it is small and there is room; say whether it does."""
+        n, begin = len(y), self._waiting
+        if self._rows is None:
+            if 2 * n > self._most():
+                return False
+            with torch.inference_mode(False):
+                self._rows = self._held("mean").new_empty(self._most(), z.shape[1])
+                self._labels = self._held("count").new_empty(len(self._rows))
+        rows, labels, end = self._rows, cast(Tensor, self._labels), begin + n
+        if 2 * n > len(rows) or end > len(rows):
+            return False
+        if z.is_cpu and rows.is_cpu and z.dtype != torch.bfloat16:
             # numpy: a small copy takes a fraction of the time that torch needs to begin one
-            self._rows.numpy()[self._waiting : end] = z.numpy()
-            self._labels.numpy()[self._waiting : end] = y.numpy()
+            rows.numpy()[begin:end] = z.numpy()
+            labels.numpy()[begin:end] = y.numpy()
         else:
-            self._rows[self._waiting : end] = z
-            self._labels[self._waiting : end] = y
+            rows[begin:end] = z
+            labels[begin:end] = y
         self.__dict__["_waiting"] = end  # nn.Module's way takes longer than the copy
+        return True
+
+    def _most(self) -> int:
+        return max(1, min(GATHERED, GATHERED_BYTES // (8 * self._held("mean").shape[1])))
 
     def fold(self) -> None:
         """Fold in the rows that wait."""
@@ -218,21 +228,25 @@ class ClassStatistics(Resizable):
 
     def _update(self, z: Tensor, y: Tensor, sign: int) -> None:
         """Fold in a batch, or take one out: piece by piece, with one product for each."""
-        if self.kind != "per_class":
+        if self.kind in ("pooled", "running"):
             self.scatter = self.scatter.clone()  # what was stays whole until this has succeeded
-        elif len(z):
+        several = len(z) > rows_at_once(z.shape[1], self._device)
+        names = ["mean", "count", *(["spread"] if self.kind == "none" else [])] if several else []
+        names += ["scatter"] if self.kind == "per_class" else []
+        if names:  # otherwise the one piece keeps what it overwrites
             own = group(y.to(self._device), self.count.numel()).classes
-            overwrite(self.scatter, own, self.scatter[own])
+            for name in names:
+                remember(self._held(name), own)
         unchecked = z.device != self._device  # else the values were looked at before
         finite = torch.ones((), dtype=torch.bool, device=self._device)
         for rows, classes in pieces(z, y, self._device):
-            self._update_by(rows, classes, sign)
+            self._update_by(rows, classes, sign, log=not several)
             if unchecked:  # NaN and infinity show in the extremes; the answer is read once, below
                 finite &= torch.stack(rows.aminmax()).abs().amax() <= LARGEST
         if unchecked and not bool(finite):
             raise bad_features(z)
 
-    def _update_by(self, z: Tensor, y: Tensor, sign: int) -> None:
+    def _update_by(self, z: Tensor, y: Tensor, sign: int, log: bool) -> None:
         """Fold in one piece.
 
         With k samples of a class that had n, m their own mean from its mean, the scatter grows by
@@ -240,34 +254,42 @@ class ClassStatistics(Resizable):
         by Σ rrᵀ with r = d + (√(n/(n−k)) − 1)·m when they leave; r = d when all do.
         """
         groups = group(y, self.count.numel())
-        old, before = self.mean[groups.classes], self.count[groups.classes]
+        old, before = self._rows_of(groups.classes, log), self.count[groups.classes]
         after = before + sign * groups.size.to(torch.int64)
-        m = sums(z, groups).div_(groups.size.clamp(min=1)[:, None]).sub_(old)
-        n, left = before.to(m.dtype), after.to(m.dtype)
+        own = sums(z, groups).div_(groups.size.clamp(min=1)[:, None])
+        n, left = before.to(own.dtype), after.to(own.dtype)
         if sign > 0:
             move = 1 - (n / left.clamp(min=1)).sqrt()
         else:
             move = torch.where(left > 0, 1 - (n / left.clamp(min=1)).sqrt(), 0)
-        centre = torch.addcmul(old, m, move[:, None])
-        squares = self._scatter_by(z, groups, n, old, centre, sign)
+        out = room("centres", len(own), own)
+        centre = torch.lerp(old, own, move[:, None], out=out)  # old + move·m
+        squares = self._scatter_by(z, groups, n, old, centre, sign, log)
         share = sign * groups.size / left.clamp(min=1)
-        new = torch.addcmul(old, m, share[:, None])
+        new = torch.lerp(old, own, share[:, None], out=out)
         if sign < 0:
             new.masked_fill_((after == 0)[:, None], 0)
-        overwrite(self.mean, groups.classes, new, old)
-        overwrite(self.count, groups.classes, after, before)
+        overwrite(self.mean, groups.classes, new, old, log=log)
+        overwrite(self.count, groups.classes, after, before, log=log)
         self._wear_down(squares, new)
 
     def _scatter_by(
-        self, z: Tensor, groups: Groups, n: Tensor, old: Tensor, centre: Tensor, sign: int
+        self,
+        z: Tensor,
+        groups: Groups,
+        n: Tensor,
+        old: Tensor,
+        centre: Tensor,
+        sign: int,
+        log: bool,
     ) -> Tensor:
         """Add the products of one piece to the scatter; give Σ ‖·‖² of what was added and is."""
         if self.kind == "none":
             squares = squared_distances(z, centre, groups.place)
             more = torch.zeros_like(n).index_add_(0, groups.place, squares)
             spread = self.spread[groups.classes]
-            overwrite(self.spread, groups.classes, spread + sign * more, spread)
-            return more.sum()
+            overwrite(self.spread, groups.classes, spread + sign * more, spread, log=log)
+            return n  # nobody asks: only the means decide
         if self.kind == "running":
             v = running_deviations(z, groups, n, old)
             t = self.total + torch.arange(len(v), device=v.device, dtype=v.dtype)
@@ -285,6 +307,13 @@ class ClassStatistics(Resizable):
                 add_gram(self.scatter[c], own, sign)
         return rows.square().sum()
 
+    def _rows_of(self, classes: Tensor, log: bool) -> Tensor:
+        """Give the means of some classes; they are kept for undoing, if that is to be logged."""
+        if log:
+            return rows_before(self.mean, classes)
+        out = room("old", classes.numel(), self.mean)
+        return torch.index_select(self.mean, 0, classes, out=out)
+
     def _spread(self) -> Tensor:
         """Give Σ ‖z − μ_y‖² over all samples."""
         if self.kind == "none":
@@ -292,9 +321,14 @@ class ClassStatistics(Resizable):
         return self.scatter.diagonal(dim1=-2, dim2=-1).sum()
 
     def _wear_down(self, squares: Tensor, mean: Tensor) -> None:
-        """Note what rounding may have done to the sum of squares, and to a mean."""
-        done = torch.stack([squares, mean.abs().amax() if mean.numel() else mean.new_zeros(())])
-        self.wear = self.wear + (_EPS * done).square_()
+        """Note what rounding may have done: to the scatter, or to a mean where there is none.
+
+        Errors of many updates are independent, so their squares are added.
+        """
+        if self.kind == "none":
+            self.wear = self.wear + (_EPS * torch.linalg.vector_norm(mean, torch.inf)).square()
+        else:
+            self.wear = self.wear + (_EPS * squares).square()
 
     def _clear_rounding(self) -> None:
         """Leave nothing behind where there are no data, and no scatter where one sample is."""
@@ -314,12 +348,12 @@ class ClassStatistics(Resizable):
         count = self.count.to(self.mean.dtype)
         own = self.mean - (self.overall_mean() if int((count > 0).sum()) > 1 else 0)
         between = float((own.square().sum(dim=1) * count).sum())
-        scatter, mean = (float(part) ** 0.5 for part in self.wear)
+        wrong = math.sqrt(float(self.wear))
         if self.kind == "none":  # only its means decide
-            wrong, whole = mean, (between / max(self.total, 1)) ** 0.5
+            whole = math.sqrt(between / max(self.total, 1))
         else:
-            wrong, whole = scatter, between + max(float(self._spread()), 0.0)
-        return wrong / whole if whole > 0 else float(np.sign(wrong))
+            whole = between + max(float(self._spread()), 0.0)
+        return wrong / whole if whole > 0 else float(wrong > 0)
 
     def _check_precision(self) -> None:
         if (wrong := self.precision()) > PRECISION:

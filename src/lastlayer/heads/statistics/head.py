@@ -5,6 +5,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
+from lastlayer.heads.finite import SMALL
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
 
@@ -32,6 +33,14 @@ class StatisticsHead(Head):
 
     def _forget_class(self, y: int) -> None:
         self.statistics.remove_class(y)
+
+    def _wait(self, z: Tensor, y: Tensor) -> bool:
+        if not (self.streams and y.is_cpu and y.numel() < SMALL and self.seen.is_cpu):
+            return False
+        if not self.seen.numpy()[y.numpy()].all():
+            return False
+        self.__dict__["_stale"] = True  # nn.Module's way takes longer than what is done here
+        return self.statistics.wait(z, y)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         self.statistics.add(z, y)

@@ -43,18 +43,18 @@ def group(y: Tensor, n_classes: int) -> Groups:
 
 def sums(rows: Tensor, groups: Groups) -> Tensor:
     """Add up the rows (n, h) of each class, in float64 (k, h)."""
-    total = rows.new_zeros(groups.classes.numel(), rows.shape[1], dtype=torch.float64)
-    return total.index_add_(0, groups.place, widened(rows))
+    total = room("sums", groups.classes.numel(), rows)
+    return total.zero_().index_add_(0, groups.place, widened(rows))
 
 
 def widened(rows: Tensor) -> Tensor:
     """Give rows in float64: themselves, or a copy in the workspace, gone with the next call."""
-    return rows if rows.dtype == torch.float64 else workspace(rows).copy_(rows)
+    return rows if rows.dtype == torch.float64 else room("rows", len(rows), rows).copy_(rows)
 
 
 def measured_from(rows: Tensor, centre: Tensor, groups: Groups) -> Tensor:
     """Measure rows (n, h) from the centres (k, h) of their classes, in the workspace."""
-    d = torch.index_select(centre, 0, groups.place, out=workspace(rows))
+    d = torch.index_select(centre, 0, groups.place, out=room("rows", len(rows), rows))
     return torch.sub(rows, d, out=d)
 
 
@@ -63,25 +63,30 @@ def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
     squares = rows.new_empty(len(rows), dtype=torch.float64)
     size = len(rows) if rows.device.type != "cpu" else max(_CACHE // (8 * rows.shape[1]), 1)
     for part, where, out in zip(*(t.split(size) for t in (rows, place, squares)), strict=True):
-        d = torch.index_select(centre, 0, where, out=workspace(part))
+        d = torch.index_select(centre, 0, where, out=room("rows", len(part), rows))
         torch.sum(torch.sub(part, d, out=d).square_(), dim=1, out=out)
     return squares
 
 
-def workspace(rows: Tensor) -> Tensor:
-    """Give room for rows (n, h) in float64: the same each time, since fresh memory is slow."""
-    n, h = rows.shape
-    if rows.device.type != "cpu":
-        return rows.new_empty(n, h, dtype=torch.float64)
-    room: Tensor | None = getattr(_LOCAL, "room", None)
-    if room is None or room.numel() < n * h:
-        room = _LOCAL.room = torch.empty(n * h, dtype=torch.float64)
-    return room[: n * h].view(n, h)
+def room(name: str, n: int, like: Tensor) -> Tensor:
+    """Give room for (n, h) in float64: the same for one name each time; fresh memory is slow."""
+    h = like.shape[1]
+    if not like.is_cpu:
+        return like.new_empty(n, h, dtype=torch.float64)
+    rooms: dict[str, Tensor] = _LOCAL.__dict__.setdefault("rooms", {})
+    if name not in rooms or rooms[name].numel() < n * h:
+        rooms[name] = torch.empty(n * h, dtype=torch.float64)
+    return rooms[name][: n * h].view(n, h)
+
+
+def rows_at_once(h: int, device: torch.device) -> int:
+    """Say how many rows of h features a piece has at most."""
+    return max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
 
 
 def pieces(z: Tensor, y: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
     """Cut a batch into even pieces that fill the workspace at most, and bring them to a device."""
-    most = max(_ROOM.get(device.type, 1 << 28) // (8 * z.shape[1]), 1)
+    most = rows_at_once(z.shape[1], device)
     size = -(-len(z) // -(-len(z) // most)) if len(z) else 1
     parts = zip(z.split(size), y.split(size), strict=True)
     return parts if z.device == device else _moved(parts, device)
