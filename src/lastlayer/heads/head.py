@@ -5,7 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -92,7 +92,7 @@ class Head(Resizable, ABC):
     @property
     def n_classes(self) -> int:
         """How many classes there are: declared, or one more than the largest label seen."""
-        return self.seen.numel()
+        return cast(Tensor, self._buffers["seen"]).numel()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -264,10 +264,10 @@ class Head(Resizable, ABC):
         """Check a batch with at most one synchronisation; give it, and its largest label or −1."""
         self._check_kind(z)
         _check_label_kind(y, z.shape[0])
-        z = z.detach()
+        z = z.detach() if z.requires_grad else z
         if not z.shape[0]:
             return z, y, -1
-        here = self.seen.device
+        here = cast(Tensor, self._buffers["seen"]).device  # nn.Module's way takes its time
         later = self.streams and z.device != here  # then looked at on its way, piece by piece
         if z.is_cuda and y.is_cuda:
             ends = [*z.aminmax(), *y.aminmax()]
@@ -364,8 +364,8 @@ def _check_range(least: int, most: int) -> None:
 
 def _ends(y: Tensor) -> tuple[int, int]:
     if y.numel() == 1:
-        only = int(y)
-        return only, only
+        only = y.item()
+        return cast(int, only), cast(int, only)
     if y.is_cpu and y.numel() < SMALL:
         own = y.numpy()
         return int(own.min()), int(own.max())

@@ -1,16 +1,17 @@
 """Heads trained by gradient: a layer, a mask, and one step of descent for each batch."""
 
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lastlayer.catalogue import HEADS, Abilities
-from lastlayer.errors import DivergedError, OptionError
+from lastlayer.errors import ArgumentError, DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.heads.gradient.members import Members
-from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.head import Head, Preset, whole_number
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 
@@ -61,8 +62,10 @@ class GradientHead(Head):
     ) -> None:
         kind = look_up(layer, LAYERS, "layer")
         look_up(mask, MASKS, "mask")
-        if seed < 0:
-            raise OptionError(f"expected a seed of at least 0, got {seed}")
+        whole_number("a seed", seed, least=0)
+        for option, value in (("lr", lr), ("scale", scale)):
+            if value is not None and not isinstance(value, Real):
+                raise ArgumentError(f"expected {option} as a number, got {value!r}")
         options: dict[str, Any] = {"mask": mask, "lr": HEADS[layer].rate(lr), "seed": seed}
         self._extra: dict[str, Any] = {}
         if scale is not None or learn_scale:

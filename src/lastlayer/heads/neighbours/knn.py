@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
-from lastlayer.errors import OptionError
-from lastlayer.heads.head import Head, Preset
+from lastlayer.errors import ArgumentError, OptionError
+from lastlayer.heads.head import Head, Preset, whole_number
 from lastlayer.heads.neighbours.budget import RANKS, Budget
 from lastlayer.heads.neighbours.following import Followed
 from lastlayer.heads.neighbours.memory import Memory
@@ -62,8 +62,10 @@ class KnnHead(Head):
     ) -> None:
         super().__init__(in_features, n_classes, preset, k=k, budget=budget, keep=keep, seed=seed)
         for option, value, least in (("k", k, 1), ("budget", budget, 1), ("seed", seed, 0)):
-            if value is not None and value < least:
-                raise OptionError(f"expected {option} of at least {least}, got {value}")
+            if option != "budget" or value is not None:
+                whole_number(option, value, least)
+        if not isinstance(keep, str):
+            raise ArgumentError(f"expected keep as a str, got {keep!r}")
         if preset == "paper" and (budget is not None or keep != "central"):
             raise OptionError(
                 "expected preset 'paper' without budget and keep, since it cuts classes to their "

@@ -62,8 +62,7 @@ class ClassStatistics(Resizable):
         shape = {"none": (0, 0), "per_class": (n_classes, h, h)}.get(scatter, (h, h))
         self.kind: Scatter = scatter
         self._waiting = 0  # rows that have come and are not folded in
-        self._rows: Tensor | None = None  # (capacity, h) float64: these rows, and room for more
-        self._labels: Tensor | None = None  # (capacity,)
+        self._room: tuple[Any, ...] | None = None  # (capacity, h) float64, and their labels
         self.register_buffer("count", torch.zeros(n_classes, dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
         self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
@@ -80,12 +79,12 @@ class ClassStatistics(Resizable):
     def __getstate__(self) -> dict[str, Any]:
         """Give what a copy or a pickle is made of: nothing waits in it."""
         self.fold()
-        return {**self.__dict__, "_rows": None, "_labels": None}
+        return {**self.__dict__, "_room": None}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to another device, but stay in float64: ``head.float()`` loses nothing."""
         self.fold()
-        self._rows = self._labels = None
+        self._room = None
         super()._apply(lambda t: t.to(fn(t.flatten()[:0]).device), recurse)  # type: ignore[no-untyped-call]
         return self
 
@@ -145,25 +144,31 @@ class ClassStatistics(Resizable):
 
     def wait(self, z: Tensor, y: Tensor) -> bool:
         """Let a batch wait, if it is small and there is room; say whether it does."""
-        n, begin = len(y), self._waiting
-        if self._rows is None:
+        n, begin = y.numel(), self._waiting
+        if self._room is None:
             if 2 * n > self._most():
                 return False
-            with torch.inference_mode(False):
-                self._rows = self._held("mean").new_empty(self._most(), z.shape[1])
-                self._labels = self._held("count").new_empty(len(self._rows))
-        rows, labels, end = self._rows, cast(Tensor, self._labels), begin + n
-        if 2 * n > len(rows) or end > len(rows):
+            self._room = self._new_room()
+        rows, labels, *views = self._room
+        end, most = begin + n, labels.numel()
+        if 2 * n > most or end > most:
             return False
-        if z.is_cpu and rows.is_cpu and z.dtype != torch.bfloat16:
+        if views and z.is_cpu and z.dtype != torch.bfloat16:
             # numpy: a small copy takes a fraction of the time that torch needs to begin one
-            rows.numpy()[begin:end] = z.numpy()
-            labels.numpy()[begin:end] = y.numpy()
+            views[0][begin:end] = z.numpy()
+            views[1][begin:end] = y.numpy()
         else:
             rows[begin:end] = z
             labels[begin:end] = y
         self.__dict__["_waiting"] = end  # nn.Module's way takes longer than the copy
         return True
+
+    def _new_room(self) -> tuple[Any, ...]:
+        """Make room for rows that wait and their labels, with views of both for numpy."""
+        with torch.inference_mode(False):
+            rows = self._held("mean").new_empty(self._most(), self._held("mean").shape[1])
+            labels = self._held("count").new_empty(len(rows))
+        return (rows, labels, rows.numpy(), labels.numpy()) if rows.is_cpu else (rows, labels)
 
     def _most(self) -> int:
         return max(1, min(GATHERED, GATHERED_BYTES // (8 * self._held("mean").shape[1])))
@@ -171,10 +176,10 @@ class ClassStatistics(Resizable):
     def fold(self) -> None:
         """Fold in the rows that wait."""
         n = self._waiting
-        if n and self._rows is not None and self._labels is not None:
+        if n and self._room is not None:
             with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
                 self._waiting = 0
-                self._update(self._rows[:n], self._labels[:n], 1)
+                self._update(self._room[0][:n], self._room[1][:n], 1)
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
@@ -326,7 +331,7 @@ class ClassStatistics(Resizable):
         Errors of many updates are independent, so their squares are added.
         """
         if self.kind == "none":
-            self.wear = self.wear + (_EPS * torch.linalg.vector_norm(mean, torch.inf)).square()
+            self.wear = self.wear + (_EPS * torch.stack(mean.aminmax()).abs().amax()).square()
         else:
             self.wear = self.wear + (_EPS * squares).square()
 

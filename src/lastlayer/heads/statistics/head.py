@@ -1,6 +1,6 @@
 """What mean and slda share: they read class statistics, so they can merge and forget exactly."""
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from torch import Tensor
 
@@ -20,6 +20,7 @@ class StatisticsHead(Head):
     ) -> None:
         super().__init__(in_features, n_classes, preset, **options)
         self.statistics = ClassStatistics(in_features, n_classes, scatter)
+        self._complete: Tensor | None = None  # ``seen``, once it was found to hold every class
 
     @property
     def abilities(self) -> Abilities:
@@ -35,10 +36,13 @@ class StatisticsHead(Head):
         self.statistics.remove_class(y)
 
     def _wait(self, z: Tensor, y: Tensor) -> bool:
-        if not (self.streams and y.is_cpu and y.numel() < SMALL and self.seen.is_cpu):
+        seen = cast(Tensor, self._buffers["seen"])
+        if not (self.streams and seen.is_cpu and y.is_cpu and y.numel() < SMALL):
             return False
-        if not self.seen.numpy()[y.numpy()].all():
-            return False
+        if seen is not self._complete:  # a change of what was seen is always a new tensor
+            if not seen.numpy()[y.numpy()].all():
+                return False
+            self._complete = seen if bool(seen.all()) else None
         self.__dict__["_stale"] = True  # nn.Module's way takes longer than what is done here
         return self.statistics.wait(z, y)
 

@@ -103,13 +103,15 @@ class SldaHead(StatisticsHead):
         self.centre = s.overall_mean() if exact else torch.zeros_like(s.mean[0])
         mean = s.mean - self.centre
         covariance = s.pooled_scatter() / max(s.total, 1)
-        shrunk = self._shrink(covariance) if exact else _shrink_to_identity(covariance)
-        factor, failed = torch.linalg.cholesky_ex(shrunk)
-        if bool(failed) or _is_singular(factor, shrunk):
+        shrink = self._shrink if exact else _shrink_to_identity
+        factor = _factor(shrink(covariance))
+        if factor is None and exact:  # what is left of a direction after forgetting may be rounding
+            factor = _factor(shrink(_without_rounding(covariance, s.rounding() ** 2)))
+        if factor is None:
             raise DataError(
                 f"expected a covariance that can be inverted, got a singular one of {s.total} "
-                f"samples with {self.in_features} features: make the head with a larger shrinkage, "
-                "or with 'oas'"
+                f"samples with {self.in_features} features: make the head with a larger shrinkage"
+                + ("" if self.options["shrinkage"] == "oas" else ", or with 'oas'")
             )
         self.weight = torch.cholesky_solve(mean.mT, factor).mT
         self.bias = -0.5 * (mean * self.weight).sum(dim=1)
@@ -149,7 +151,16 @@ def _shrink_to_identity(covariance: Tensor) -> Tensor:
     return covariance * (1 - PAPER_SHRINKAGE) + identity * PAPER_SHRINKAGE
 
 
-def _is_singular(factor: Tensor, covariance: Tensor) -> bool:
-    """Whether some feature follows from the ones before it, but for rounding."""
+def _without_rounding(covariance: Tensor, least: float) -> Tensor:
+    """Let nothing vary in the directions whose variance could be rounding."""
+    values, directions = torch.linalg.eigh(covariance)
+    varying: Tensor = directions * torch.where(values > least, values, 0)
+    return varying @ directions.mT
+
+
+def _factor(covariance: Tensor) -> Tensor | None:
+    """Give the Cholesky factor; None where a feature follows from others, but for rounding."""
+    factor, failed = torch.linalg.cholesky_ex(covariance)
     rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
-    return bool((factor.diagonal().square() <= rounding * covariance.diagonal()).any())
+    singular = (factor.diagonal().square() <= rounding * covariance.diagonal()).any()
+    return None if bool(failed) or bool(singular) else factor
