@@ -9,6 +9,10 @@ class ShapeError(LastLayerError, ValueError):
     """An array or tensor has the wrong shape or length."""
 
 
+class ArgumentError(LastLayerError, TypeError):
+    """An argument of the wrong type; the message says what was expected."""
+
+
 class DataError(LastLayerError, ValueError):
     """Values that cannot be learned from: NaN, infinite, empty, or out of range."""
 
@@ -19,10 +23,6 @@ class LabelError(LastLayerError, ValueError):
 
 class OptionError(LastLayerError, ValueError):
     """An option has a value it cannot have, or does not go with the others."""
-
-
-class ArgumentError(LastLayerError, TypeError):
-    """An argument of a type that cannot be meant; the message says what was expected."""
 
 
 class UnknownNameError(LastLayerError, KeyError, ValueError):

@@ -2,7 +2,6 @@
 
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -88,11 +87,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Go on learning, as from the next task; ``classes`` may name labels to come."""
         first = not hasattr(self, "head_")
         z, labels = self._check(X, y, reset=first)
-        known = unique_labels(labels, labels if classes is None else classes)
+        known = np.unique(labels) if classes is None else unique_labels(labels, classes)
         if first:
             self._begin(known)
         else:
-            self._welcome(unique_labels(self.classes_, known))
+            self._welcome(known)
         self._learn(z, labels, self.epochs or EPOCHS)
         return self
 
@@ -130,6 +129,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _welcome(self, classes: Array) -> None:
         """Give labels not met before the next columns of the head; ``classes_`` stays sorted."""
+        if len(classes) <= len(self.classes_) and np.isin(classes, self.classes_).all():
+            return
+        classes = unique_labels(self.classes_, classes)
         known = np.isin(classes, self.classes_)
         column = np.empty(len(classes), dtype=np.int64)
         column[known] = self._column
@@ -138,24 +140,24 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, z: Tensor, labels: Array, epochs: int) -> None:
         y = torch.from_numpy(self._column[np.searchsorted(self.classes_, labels)])
-        for _ in range(self.head_.passes or epochs):
-            for rows in self._batches(len(y)):
+        if self.head_.passes is not None:  # in the order of the data, without a copy
+            for _ in range(self.head_.passes):
+                for part in zip(z.split(self.batch_size), y.split(self.batch_size), strict=True):
+                    self.head_.observe(*part)
+            return
+        for _ in range(epochs):  # shuffled, since they see the data often
+            generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
+            for rows in shuffled_batches(len(y), self.batch_size, generator):
                 self.head_.observe(z[rows], y[rows])
-
-    def _batches(self, n: int) -> Iterator[Tensor]:
-        """Shuffle for heads that see data often; the others learn in the order of the data."""
-        if self.head_.passes is not None:
-            return iter(torch.arange(n).split(self.batch_size))
-        generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
-        return shuffled_batches(n, self.batch_size, generator)
 
     def _logits(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "head_")
         z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        logits = self.head_(_tensor(z)).numpy()
+        logits: Array = self.head_(_tensor(z)).numpy()
         # A label has no column yet if training diverged on the first batch that held it.
-        missing = len(self.classes_) - logits.shape[1]
-        return np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)[:, self._column]
+        if missing := len(self.classes_) - logits.shape[1]:
+            logits = np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)
+        return logits[:, self._column]
 
     def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:
         if self.batch_size < 1:

@@ -185,3 +185,56 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"there is none"):
         load_head(tmp_path / "nowhere")
     assert issubclass(MissingFileError, FileNotFoundError)
+
+
+HOSTILE: dict[str, Any] = {
+    "sparse": Z.to_sparse(),
+    "meta": Z.to("meta"),
+    "float8": Z.to(torch.float8_e4m3fn),
+    "complex": torch.complex(Z, Z),
+    "large": Z.double() * 1e150,
+    "none": None,
+    "a list": Z.tolist(),
+}
+
+
+@every_head
+def test_odd_tensors_are_refused(name: str, preset: str) -> None:
+    head = trained(name, preset)
+    before = snapshot(head)
+    for z in HOSTILE.values():
+        for ask in (head, head.predict, lambda z: head.observe(z, Y)):
+            with pytest.raises(DataError, match="expected"):
+                ask(z)
+        assert_same_bits(snapshot(head), before)
+    for y in (Y.to_sparse(), Y.to("meta"), None):
+        with pytest.raises(LabelError, match="expected labels"):
+            head.observe(Z, y)
+    assert_same_bits(snapshot(head), before)
+
+
+WRONG_TYPES: dict[str, Callable[[], object]] = {
+    "a name": lambda: make_head(3, H),
+    "no name": lambda: make_head(None, H),
+    "a mask": lambda: make_head("cosine", H, mask=3),
+    "a size": lambda: make_head("mean", "4"),
+    "half a size": lambda: make_head("mean", 4.5),
+    "a bool": lambda: make_head("mean", True),
+    "classes": lambda: make_head("mean", H, None),
+    "k": lambda: make_head("knn", H, k="5"),
+    "budget": lambda: make_head("knn", H, budget=1.5),
+    "seed": lambda: make_head("knn", H, seed="a"),
+    "keep": lambda: make_head("knn", H, keep=3),
+    "gradient seed": lambda: make_head("linear", H, seed=None),
+    "lr": lambda: make_head("linear", H, lr="fast"),
+    "scale": lambda: make_head("cosine", H, scale="large"),
+    "a path": lambda: load_head(3),
+    "a path to save": lambda: trained("mean", "exact").save(None),
+    "a state": lambda: trained("mean", "exact").load_state_dict(None),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_TYPES)
+def test_wrong_types_are_a_type_error(case: str) -> None:
+    with pytest.raises(TypeError, match=r"[Ee]xpected"):
+        WRONG_TYPES[case]()

@@ -200,5 +200,5 @@ def test_features_too_large_for_the_rows_are_refused() -> None:
     z, y = blobs()
     head = gradient_head("linear")
     with pytest.raises(DataError, match=r"expected finite features"):
-        head.observe(1e300 * z.double(), y)
+        head.observe(1e50 * z.double(), y)
     assert head.n_classes == 0

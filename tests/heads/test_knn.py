@@ -235,3 +235,17 @@ def test_a_gpu_finds_the_same_neighbours() -> None:
     expected = head(z[:500])
     found = head.cuda()(z[:500].cuda()).cpu()
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("offset", [0.0, 100.0, 1e4])
+def test_a_few_queries_are_answered_as_many(dtype: torch.dtype, offset: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = (torch.randn(300, 6, generator=generator).round(decimals=1) + offset).to(dtype)
+    y, queries = torch.arange(300) % 4, z[::13] + 0.1
+    head = KnnHead(6)
+    for size in (1, 40, 300):  # what is remembered of the rows follows them
+        head.observe(z[:size], y[:size])
+        assert torch.equal(torch.cat([head(q) for q in queries.split(2)]), head(queries))
+    head.forget(z[:7], y[:7])
+    assert torch.equal(torch.cat([head(q) for q in queries.split(1)]), head(queries))

@@ -8,10 +8,10 @@ from inspect import Parameter, signature
 from typing import Any
 
 from lastlayer.catalogue import card_of, split_name
-from lastlayer.errors import OptionError
-from lastlayer.files import read_tensors
+from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.gradient.head import GradientHead
 from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.head_file import read_head
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.statistics.mean import MeanHead
@@ -40,6 +40,9 @@ def make_head(
     >>> make_head("mean", in_features=64).passes
     1
     """
+    for what, value in (("name", name), ("mask", mask)):
+        if not isinstance(value, str) and not (what == "mask" and value is None):
+            raise ArgumentError(f"expected the {what} of a head as a str, got {value!r}")
     base, found = split_name(name, mask)
     known = options_of(base)
     for wrong in options.keys() - set(known):
@@ -71,9 +74,13 @@ def _maker(name: str) -> Callable[..., Head]:
 
 def load_head(path: str | os.PathLike[str]) -> Head:
     """Read a head that ``save`` wrote."""
-    tensors, document = read_tensors(path, "head")
-    head = make_head(document["head"], **document["settings"])
-    head.load_state_dict(tensors)
+    file = read_head(path)
+    try:
+        head = make_head(file.name, **file.settings)
+        head.class_names = file.parts.get("class_names")
+        head.load_state_dict(file.state)
+    except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes
+        raise FileFormatError(f"{path} does not hold a head of this version: {error}") from error
     return head
 
 

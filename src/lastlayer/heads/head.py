@@ -1,17 +1,18 @@
 """The contract of a head: ``observe`` learns from a batch, ``forward`` gives logits."""
 
-import math
+import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import Abilities, able
 from lastlayer.errors import (
+    ArgumentError,
     DataError,
     LabelError,
     MergeError,
@@ -20,11 +21,15 @@ from lastlayer.errors import (
     ShapeError,
     UnsupportedError,
 )
-from lastlayer.files import write_tensors
+from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
+from lastlayer.heads.head_file import write_head
 from lastlayer.heads.resizable import Resizable
+from lastlayer.heads.undo import AllOrNothing
 
 Preset = Literal["exact", "paper"]
 MOST_CLASSES = 1_000_000  # a label beyond is an id, not a class
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_PIECE = 1 << 20  # features, or logits, that are worked on at once
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -50,26 +55,44 @@ class Head(Resizable, ABC):
 
     name: str
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
+    streams: ClassVar[bool] = False  # whether ``_learn`` takes features from where they lie
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
     def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:
         super().__init__()
-        if in_features < 1:
-            raise OptionError(f"expected in_features of at least 1, got {in_features}")
-        if n_classes < 0:
-            raise OptionError(f"expected n_classes of at least 0, got {n_classes}")
+        self.in_features = whole_number("in_features", in_features, least=1)
+        n_classes = whole_number("n_classes", n_classes, least=0)
+        if n_classes > MOST_CLASSES:
+            raise OptionError(f"expected n_classes of at most {MOST_CLASSES}, got {n_classes}")
         if preset not in ("exact", "paper"):
-            raise OptionError(f"expected preset 'exact' or 'paper', got '{preset}'")
-        self.in_features = in_features
+            raise OptionError(f"expected preset 'exact' or 'paper', got {preset!r}")
         self.preset: Preset = preset
         self.options = options
+        self._class_names: tuple[str, ...] | None = None
         self._stale = True
         self.register_buffer("seen", torch.zeros(n_classes, dtype=torch.bool))
 
     @property
+    def class_names(self) -> list[str] | None:
+        """What the classes 0, 1, … are called, if that is known; kept by ``save`` and ``merge``."""
+        return None if self._class_names is None else list(self._class_names)
+
+    @class_names.setter
+    def class_names(self, names: Sequence[str] | None) -> None:
+        if names is not None:
+            if isinstance(names, str) or not isinstance(names, Sequence):
+                raise ArgumentError(f"expected class names as a list, got {_kind(names)}")
+            for name in names:
+                if not isinstance(name, str):
+                    raise ArgumentError(f"expected a class name as a str, got {name!r}")
+            if len(set(names)) < len(names):
+                raise OptionError("expected a different name for each class")
+        self._class_names = None if names is None else tuple(names)
+
+    @property
     def n_classes(self) -> int:
         """How many classes there are: declared, or one more than the largest label seen."""
-        return self.seen.numel()
+        return cast(Tensor, self._buffers["seen"]).numel()
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -83,31 +106,46 @@ class Head(Resizable, ABC):
 
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
-        z, y = self._check_features(z), self._check_labels(y, z.shape[0])
-        if z.shape[0] == 0:
+        z, y, most = self._check_batch(z, y)
+        if most < 0 or (most < self.n_classes and self._wait(z, y)):
             return
-        top = int(y.max()) + 1
-        with learning():
-            if top > self.n_classes:
-                self._grow(top)
+        with AllOrNothing(self), learning():
+            if most >= self.n_classes:
+                self._grow(most + 1)
+            self.seen = self.seen.index_fill(0, y, True)
             self._learn(z, y)
-            self.seen[y] = True
-        self._stale = True
+            self._stale = True
 
     def forward(self, z: Tensor) -> Tensor:
         """Give the logits (n, n_classes); under "exact" a class never seen gets −∞."""
-        z = self._check_features(z)
-        self._check_learned()
-        self._refresh_if_stale()
-        with torch.no_grad():
-            logits = self._logits(z)
-            if self.preset == "exact" and not bool(self.seen.all()):
-                logits = logits.masked_fill(~self.seen, -torch.inf)
-            return logits
+        z = self._ready(z)
+        parts = [self._scores(part) for part in self._pieces(z)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def predict(self, z: Tensor) -> Tensor:
         """Give the class (n,) with the largest logit, the lowest such class at a tie."""
-        return self.forward(z).argmax(dim=-1)
+        z = self._ready(z)
+        parts = [self._scores(part).argmax(dim=-1) for part in self._pieces(z)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _ready(self, z: Tensor) -> Tensor:
+        """Check what is asked, and make the head ready to answer."""
+        z = self._check_features(z, move=False)
+        self._check_learned()
+        self._refresh_if_stale()
+        return z
+
+    def _pieces(self, z: Tensor) -> Sequence[Tensor]:
+        """Cut queries, so that what is made of them on the way stays small."""
+        return z.split(max(_PIECE // max(self.n_classes, self.in_features), 1)) if len(z) else [z]
+
+    def _scores(self, z: Tensor) -> Tensor:
+        """Give the logits of some rows."""
+        with torch.no_grad():
+            logits = self._logits(z.to(self.seen.device, non_blocking=True))
+            if self.preset == "exact" and not self._all_seen():
+                logits = logits.masked_fill(~self.seen, -torch.inf)
+            return logits
 
     def merge(self, other: "Head") -> Self:
         """Give a new head, equal to one that had observed what both have."""
@@ -118,29 +156,38 @@ class Head(Resizable, ABC):
                 f"with {getattr(other, 'settings', 'no settings')}"
             )
         self._check_able("merges", "be merged")
+        names = self._joint_names(other)
         with learning():
-            return self._merge(other)
+            merged = self._merge(other)
+        merged._class_names = names
+        return merged
 
     def forget(self, z: Tensor, y: Tensor) -> None:
         """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed."""
         self._check_able("forgets", "forget samples")
-        z = self._check_features(z)
-        y = self._check_labels(y, z.shape[0])
-        if y.numel() and int(y.max()) >= self.n_classes:
-            raise self._unknown_class(int(y.max()))
-        with learning():
+        z, y, most = self._check_batch(z, y)
+        if most >= self.n_classes:
+            raise self._unknown_class(most)
+        if most < 0:
+            return
+        with AllOrNothing(self), learning():
             self._forget(z, y)
-        self._stale = True
+            self._stale = True
 
     def forget_class(self, y: int) -> None:
         """Make it as if class ``y`` had never been observed."""
         self._check_able("forgets_class", "forget a class")
-        if not (isinstance(y, int) and 0 <= y < self.n_classes):
+        try:
+            number = operator.index(y)
+        except TypeError:
+            raise self._unknown_class(y) from None
+        if isinstance(y, bool) or not 0 <= number < self.n_classes:
             raise self._unknown_class(y)
-        with learning():
-            self._forget_class(y)
-            self.seen[y] = False
-        self._stale = True
+        with AllOrNothing(self), learning():
+            self._forget_class(number)
+            stays = torch.arange(self.n_classes, device=self.seen.device) != number
+            self.seen = self.seen & stays
+            self._stale = True
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Give an ordinary layer that predicts the same class: mean, median and slda have one.
@@ -155,8 +202,12 @@ class Head(Resizable, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
-        document = {"head": self.name, "settings": self.settings}
-        write_tensors(path, "head", self.state_dict(), document)
+        write_head(path, self.name, self.settings, self.state_dict(), self.class_names)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Take over a state of such a head, of any number of classes; or stay as before."""
+        with AllOrNothing(self):
+            return super().load_state_dict(*args, **kwargs)
 
     @abstractmethod
     def _learn(self, z: Tensor, y: Tensor) -> None:
@@ -171,13 +222,20 @@ class Head(Resizable, ABC):
 
     def _refresh_if_stale(self) -> None:
         if self._stale:
-            with learning():
+            with AllOrNothing(self), learning():
                 self._refresh()
-            self._stale = False
+                self._stale = False
 
     def _grow(self, n_classes: int) -> None:
         """Make room for classes up to ``n_classes``; subclasses extend their own state too."""
         self.seen = torch.cat([self.seen, self.seen.new_zeros(n_classes - self.n_classes)])
+
+    def _wait(self, z: Tensor, y: Tensor) -> bool:
+        """Put a small batch of known classes aside, if the head can, to learn from it later."""
+        return False
+
+    def _all_seen(self) -> bool:
+        return bool(self.seen.numpy().all() if self.seen.is_cpu else self.seen.all())
 
     # What a head needs only if its abilities say so.
 
@@ -202,42 +260,67 @@ class Head(Resizable, ABC):
         """Say what stands in the way of an ability, and what to do about it."""
         return "what it has learned depends on the order of its data"
 
-    def _check_features(self, z: Tensor) -> Tensor:
-        if not isinstance(z, Tensor) or not z.is_floating_point():
+    def _check_batch(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
+        """Check a batch with at most one synchronisation; give it, and its largest label or −1."""
+        self._check_kind(z)
+        _check_label_kind(y, z.shape[0])
+        z = z.detach() if z.requires_grad else z
+        if not z.shape[0]:
+            return z, y, -1
+        here = cast(Tensor, self._buffers["seen"]).device  # nn.Module's way takes its time
+        later = self.streams and z.device != here  # then looked at on its way, piece by piece
+        if z.is_cuda and y.is_cuda:
+            ends = [*z.aminmax(), *y.aminmax()]
+            *ends_z, least, most = torch.stack([end.double() for end in ends]).tolist()
+            least, most = int(least), int(most)
+            if not all(-LARGEST <= end <= LARGEST for end in ends_z):
+                raise bad_features(z)
+        else:
+            if not later and not are_usable(z):
+                raise bad_features(z)
+            least, most = _ends(y)
+        _check_range(least, most)
+        if not later and z.device != here:
+            z = z.to(here)
+        return z, y if _is_plain(y, here) else y.to(device=here, dtype=torch.int64), most
+
+    def _check_features(self, z: Tensor, *, move: bool = True) -> Tensor:
+        """Check queries; bring them to the head unless they are to be taken in pieces."""
+        self._check_kind(z)
+        z = z.detach()
+        if z.shape[0] and not are_usable(z):
+            raise bad_features(z)
+        return z.to(self.seen.device) if move else z
+
+    def _check_kind(self, z: Tensor) -> None:
+        if not isinstance(z, Tensor) or z.dtype not in _FLOATS:
             hint = "" if isinstance(z, Tensor) else "; torch.as_tensor makes one of an array"
             raise DataError(f"expected features as a floating-point tensor, got {_kind(z)}{hint}")
+        if z.layout is not torch.strided or z.is_meta or z.is_nested:
+            raise DataError(f"expected features as a dense tensor with values, got {_form(z)}")
         if z.dim() != 2 or z.shape[1] != self.in_features:
             raise ShapeError(
                 f"expected features of shape (n, {self.in_features}), got {tuple(z.shape)}"
             )
-        # NaN and infinity show in the extremes, which are found fast and without a copy.
-        if z.numel() and not all(math.isfinite(end) for end in z.aminmax()):
-            bad = int((~torch.isfinite(z)).any(dim=1).sum())
-            raise DataError(
-                f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows"
-            )
-        return z.detach().to(self.seen.device)
 
-    def _check_labels(self, y: Tensor, n: int) -> Tensor:
-        if not isinstance(y, Tensor) or y.dtype not in _INTEGERS:
-            raise LabelError(f"expected labels as an integer tensor, got {_kind(y)}")
-        if y.shape != (n,):
-            raise ShapeError(f"expected {n} labels, one for each row, got shape {tuple(y.shape)}")
-        least, most = map(int, y.aminmax()) if n else (0, 0)
-        if least < 0:
-            raise LabelError(f"expected labels from 0 upwards, got {least}")
-        if most >= MOST_CLASSES:
-            raise LabelError(
-                f"expected classes numbered from 0 to below {MOST_CLASSES}, got {most}: "
-                "number them, or use HeadClassifier, which takes any labels"
-            )
-        return y.to(device=self.seen.device, dtype=torch.int64)
+    def _joint_names(self, other: "Head") -> tuple[str, ...] | None:
+        """Give the class names of both heads; a class may not have two."""
+        own, theirs = self._class_names, other._class_names
+        if own is None or theirs is None:
+            return own or theirs
+        for c, (name, their) in enumerate(zip(own, theirs, strict=False)):
+            if name != their:
+                raise MergeError(
+                    f"expected the same names in both heads, but class {c} is '{name}' here and "
+                    f"'{their}' there: number the classes alike, or clear class_names"
+                )
+        return own if len(own) >= len(theirs) else theirs
 
-    def _unknown_class(self, y: int) -> LabelError:
-        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {y}")
+    def _unknown_class(self, y: object) -> LabelError:
+        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {y!r}")
 
     def _check_learned(self) -> None:
-        if not bool(self.seen.any()):
+        if not bool(self.seen.numpy().any() if self.seen.is_cpu else self.seen.any()):
             raise NotLearnedError(
                 f"this '{self.name}' head has learned nothing yet: call observe(z, y) first"
             )
@@ -245,6 +328,59 @@ class Head(Resizable, ABC):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._stale = True
+
+
+def whole_number(name: str, value: object, least: int) -> int:
+    """Give an option that is a whole number, or say what was expected."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise ArgumentError(f"expected {name} as a whole number, got {value!r}")
+    if number < least:
+        raise OptionError(f"expected {name} of at least {least}, got {number}")
+    return number
+
+
+def _check_label_kind(y: Tensor, n: int) -> None:
+    if not isinstance(y, Tensor) or y.dtype not in _INTEGERS:
+        raise LabelError(f"expected labels as an integer tensor, got {_kind(y)}")
+    if y.layout is not torch.strided or y.is_meta or y.is_nested:
+        raise LabelError(f"expected labels as a dense tensor with values, got {_form(y)}")
+    if y.shape != (n,):
+        raise ShapeError(f"expected {n} labels, one for each row, got shape {tuple(y.shape)}")
+
+
+def _check_range(least: int, most: int) -> None:
+    if least < 0:
+        raise LabelError(f"expected labels from 0 upwards, got {least}")
+    if most >= MOST_CLASSES:
+        raise LabelError(
+            f"expected classes numbered from 0 to below {MOST_CLASSES}, got {most}: "
+            "number them, or use HeadClassifier, which takes any labels"
+        )
+
+
+def _ends(y: Tensor) -> tuple[int, int]:
+    if y.numel() == 1:
+        only = y.item()
+        return cast(int, only), cast(int, only)
+    if y.is_cpu and y.numel() < SMALL:
+        own = y.numpy()
+        return int(own.min()), int(own.max())
+    least, most = map(int, y.aminmax())
+    return least, most
+
+
+def _is_plain(y: Tensor, device: torch.device) -> bool:
+    return y.dtype == torch.int64 and y.device == device
+
+
+def _form(x: Tensor) -> str:
+    if x.is_nested:
+        return "a nested one"
+    return "one on the meta device" if x.is_meta else f"layout {x.layout}"
 
 
 def _kind(x: object) -> str:

@@ -1,16 +1,17 @@
 """Heads trained by gradient: a layer, a mask, and one step of descent for each batch."""
 
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lastlayer.catalogue import HEADS, Abilities
-from lastlayer.errors import DivergedError, OptionError
+from lastlayer.errors import ArgumentError, DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.heads.gradient.members import Members
-from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.head import Head, Preset, whole_number
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 
@@ -66,8 +67,10 @@ class GradientHead(Head):
     ) -> None:
         kind = look_up(layer, LAYERS, "layer")
         look_up(mask, MASKS, "mask")
-        if seed < 0:
-            raise OptionError(f"expected a seed of at least 0, got {seed}")
+        whole_number("a seed", seed, least=0)
+        for option, value in (("lr", lr), ("scale", scale)):
+            if value is not None and not isinstance(value, Real):
+                raise ArgumentError(f"expected {option} as a number, got {value!r}")
         card = HEADS[layer]
         options: dict[str, Any] = {"mask": mask, "lr": card.rate(lr), "seed": seed}
         if preset == "paper" and card.starts:
@@ -111,19 +114,18 @@ class GradientHead(Head):
         layer.load_state_dict(self.parts())
         return layer
 
-    def observe(self, z: Tensor, y: Tensor) -> None:
-        """Take one step on a batch; if that fails, the head stays as it was."""
-        before = dict(self._buffers)
-        try:
-            super().observe(z, y)
-        except Exception:
-            self._buffers.update(before)
-            raise
+    def _check_batch(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
+        z, y, most = super()._check_batch(z, y)
+        return self._narrowed(z), y, most
 
-    def _check_features(self, z: Tensor) -> Tensor:
+    def _check_features(self, z: Tensor, *, move: bool = True) -> Tensor:
+        return self._narrowed(super()._check_features(z, move=move))
+
+    def _narrowed(self, z: Tensor) -> Tensor:
         """Narrow features to the type of the rows; what is finite must still be so there."""
-        z = super()._check_features(z)
-        return z if z.dtype == self.weight.dtype else super()._check_features(z.to(self.weight))
+        if z.dtype == self.weight.dtype:
+            return z
+        return super()._check_features(z.to(self.weight.dtype), move=False)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         parameters = {name: part.clone()[None, None] for name, part in self.parts().items()}

@@ -39,7 +39,7 @@ class Budget(Resizable):
         source = np.random.PCG64(self.seed).advance(int(self.arrived))
         drawn = torch.from_numpy(np.random.Generator(source).random(n))
         self.priority = torch.cat([self.priority, drawn.to(self.priority)])
-        self.arrived += n
+        self.arrived = self.arrived + n  # in place it could not be undone
 
     def cut(self, memory: Memory) -> None:
         """Cut the classes that have more rows than the limit; at equal rank earlier rows stay."""

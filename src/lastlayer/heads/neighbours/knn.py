@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
-from lastlayer.errors import OptionError
-from lastlayer.heads.head import Head, Preset
+from lastlayer.errors import ArgumentError, OptionError
+from lastlayer.heads.head import Head, Preset, whole_number
 from lastlayer.heads.neighbours.budget import RANKS, Budget
 from lastlayer.heads.neighbours.following import Followed
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
+from lastlayer.heads.neighbours.single import FEW, Lengths
 from lastlayer.names import look_up
 
 _BLOCK = 1 << 20  # logits, or neighbours, that are made at once
@@ -61,8 +62,10 @@ class KnnHead(Head):
     ) -> None:
         super().__init__(in_features, n_classes, preset, k=k, budget=budget, keep=keep, seed=seed)
         for option, value, least in (("k", k, 1), ("budget", budget, 1), ("seed", seed, 0)):
-            if value is not None and value < least:
-                raise OptionError(f"expected {option} of at least {least}, got {value}")
+            if option != "budget" or value is not None:
+                whole_number(option, value, least)
+        if not isinstance(keep, str):
+            raise ArgumentError(f"expected keep as a str, got {keep!r}")
         if preset == "paper" and (budget is not None or keep != "central"):
             raise OptionError(
                 "expected preset 'paper' without budget and keep, since it cuts classes to their "
@@ -71,6 +74,7 @@ class KnnHead(Head):
         look_up(keep, RANKS, "way to keep")
         self.k = k
         self.memory = Memory(in_features)
+        self._lengths = Lengths(self.memory)
         size, limit = (150, 250) if preset == "paper" else (budget, budget)
         self.budget = Budget(size, limit, keep, seed) if size and limit else None
 
@@ -114,9 +118,20 @@ class KnnHead(Head):
     def _logits(self, z: Tensor) -> Tensor:
         logits = self._room(z.shape[0])
         for part, out in zip(self._split(z), self._split(logits), strict=True):
-            none = nobody(part.shape[0], self.k, part.device)
-            _vote(extend(none, part, self.memory.z), self.memory.y, out)
+            _vote(self._nearest(part), self.memory.y, out)
         return logits
+
+    def _nearest(self, z: Tensor) -> Nearest:
+        none = nobody(z.shape[0], self.k, z.device)
+        if 0 < z.shape[0] <= FEW:
+            found = [self._lengths.nearest(query, self.k) for query in z.split(1)]
+            sure = [one for one in found if one is not None]
+            if len(sure) == len(found):
+                return Nearest(*(torch.cat(parts) for parts in zip(*sure, strict=True)))
+        return extend(none, z, self.memory.z)
+
+    def _pieces(self, z: Tensor) -> Sequence[Tensor]:
+        return [z]  # it cuts them up itself
 
     def _room(self, n: int) -> Tensor:
         return torch.empty(n, self.n_classes, dtype=torch.float64, device=self.seen.device)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.memory import Memory
-from lastlayer.heads.statistics.mean import nearest_as_linear, negative_distance
+from lastlayer.heads.prototypes import Prototypes, nearest_as_linear
 
 
 class MedianHead(Head):
@@ -34,6 +34,7 @@ class MedianHead(Head):
         self._known = (0, 0)  # rows in the medians, and rewrites of the memory when they were made
         empty = torch.zeros(0, in_features, dtype=torch.float64)
         self.register_buffer("median", empty, persistent=False)
+        self._prototypes = Prototypes(empty)
 
     @property
     def abilities(self) -> Abilities:
@@ -62,6 +63,7 @@ class MedianHead(Head):
         for c in self.memory.y[start:].unique().tolist():
             median[c] = self._middle(self.memory.z[self.memory.y == c])
         self.median, self._known = median, (len(self.memory), self.memory.rewrites)
+        self._prototypes = Prototypes(median)
 
     def _middle(self, rows: Tensor) -> Tensor:
         rows = rows.double()
@@ -69,7 +71,7 @@ class MedianHead(Head):
         return lower if self.preset == "paper" else (lower - (-rows).median(dim=0).values) / 2
 
     def _logits(self, z: Tensor) -> Tensor:
-        return negative_distance(z, self.median)
+        return self._prototypes.logits(z)
 
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.memory.drop(z, y)

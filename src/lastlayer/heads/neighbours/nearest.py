@@ -55,6 +55,12 @@ def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> N
     return nearest
 
 
+def exact_among(nearest: Nearest, query: Tensor, rows: Tensor, some: Tensor) -> Nearest:
+    """Give the nearest of one query (1, h) among ``nearest`` and some rows, in ascending order."""
+    i = torch.zeros_like(some)
+    return _merge(nearest, i, _squared_distances(query, rows, i, some), some)
+
+
 def _extend_by_part(
     nearest: Nearest, queries: Tensor, rows: Tensor, first: int, frame: Frame
 ) -> Nearest:

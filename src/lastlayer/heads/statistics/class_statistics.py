@@ -1,30 +1,51 @@
 """Exact class statistics of a stream: counts, means and within-class scatter, kept centred."""
 
+import math
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Literal, Self
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor
 
 from lastlayer.errors import DataError
+from lastlayer.heads.finite import LARGEST, bad_features
 from lastlayer.heads.resizable import Resizable
-from lastlayer.heads.statistics.moments import add_gram, first_of_each, moments, pieces, symmetric
+from lastlayer.heads.statistics.moments import (
+    Groups,
+    add_gram,
+    group,
+    measured_from,
+    pieces,
+    room,
+    rows_at_once,
+    running_deviations,
+    squared_distances,
+    sums,
+    symmetric,
+)
+from lastlayer.heads.undo import AllOrNothing, overwrite, remember, rows_before
 
-Scatter = Literal["none", "pooled", "per_class"]
+Scatter = Literal["none", "pooled", "per_class", "running"]
+GATHERED, GATHERED_BYTES = 1024, 8 << 20  # rows of small batches that wait, at most
+PRECISION = 1e-6  # how wrong, beside the spread of the data that stay, forgetting may leave them
+_EPS = torch.finfo(torch.float64).eps
 
 
 class ClassStatistics(Resizable):
     """What mean and slda know of their data, in float64, whatever its order and batches.
 
-    A batch update in the manner of Chan, Golub and LeVeque: samples are measured from the means
-    so far, so that features far from zero lose no digits. Two statistics can be added, and data
-    taken out again.
+    A batch update in the manner of Chan, Golub and LeVeque: samples are measured from means, so
+    that features far from zero lose no digits. Two statistics can be added, and data taken out
+    again. Rows of small batches wait, copied, and are folded in together: when there are enough,
+    and whenever somebody reads a count, a mean or a scatter.
 
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        scatter: keep none, one (h, h) for all classes, or one for each (n_classes · h² · 8 bytes).
+        scatter: keep "none" but the sum of squared distances for each class, one (h, h) "pooled"
+            over all classes or one "per_class" (n_classes · h² · 8 bytes), or the "running" one of
+            the paper's code, Σ t/(t+1) · v vᵀ, v from the mean of its class before sample t.
     """
 
     count: Tensor  # (n_classes,) int64
@@ -32,20 +53,57 @@ class ClassStatistics(Resizable):
     scatter: (
         Tensor  # (h, h), (n_classes, h, h) or empty: the lower triangle of Σ (z − μ_y)(z − μ_y)ᵀ
     )
+    spread: Tensor  # (n_classes,) where there is no scatter: Σ ‖z − μ_y‖²; NaN where unknown
+    wear: Tensor  # () what rounding may have done so far, squared: to the scatter, or to a mean
 
     def __init__(self, in_features: int, n_classes: int, scatter: Scatter) -> None:
         super().__init__()
         h = in_features
-        shape = {"none": (0, 0), "pooled": (h, h), "per_class": (n_classes, h, h)}[scatter]
+        shape = {"none": (0, 0), "per_class": (n_classes, h, h)}.get(scatter, (h, h))
         self.kind: Scatter = scatter
+        self._waiting = 0  # rows that have come and are not folded in
+        self._room: tuple[Any, ...] | None = None  # (capacity, h) float64, and their labels
         self.register_buffer("count", torch.zeros(n_classes, dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
         self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
+        if scatter == "none":
+            self.register_buffer("spread", torch.zeros(n_classes, dtype=torch.float64))
+        self.register_buffer("wear", torch.zeros((), dtype=torch.float64))
+
+    def __getattr__(self, name: str) -> Any:
+        """Fold in what waits before anybody reads a buffer."""
+        if name in _BUFFERS and self._waiting:
+            self.fold()
+        return super().__getattr__(name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Give what a copy or a pickle is made of: nothing waits in it."""
+        self.fold()
+        return {**self.__dict__, "_room": None}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to another device, but stay in float64: ``head.float()`` loses nothing."""
-        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
+        self.fold()
+        self._room = None
+        super()._apply(lambda t: t.to(fn(t.flatten()[:0]).device), recurse)  # type: ignore[no-untyped-call]
         return self
+
+    def _save_to_state_dict(self, *args: Any) -> None:
+        self.fold()
+        super()._save_to_state_dict(*args)
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Take over a state; one of version 0.1 knows neither spread nor wear."""
+        self._waiting = 0
+        if (mean := state.get(prefix + "mean")) is not None:
+            missing = {"wear": self._held("wear").new_zeros(())}
+            if self.kind == "none":
+                few = state[prefix + "count"] <= 1 if prefix + "count" in state else False
+                unknown = mean.new_full(mean.shape[:1], torch.nan)
+                missing["spread"] = unknown.masked_fill(torch.as_tensor(few), 0)
+            for name, value in missing.items():
+                state.setdefault(prefix + name, value)
+        super()._load_from_state_dict(state, prefix, *args)
 
     @property
     def total(self) -> int:
@@ -65,60 +123,85 @@ class ClassStatistics(Resizable):
     def rounding(self) -> float:
         """Give the deviation that could be rounding: samples that differ by less are the same."""
         largest = float(self.mean.abs().max())
-        return self.total * torch.finfo(self.mean.dtype).eps * largest
+        worn = math.sqrt(float(self.wear)) / max(self.total, 1)
+        return max(self.total * _EPS * largest, math.sqrt(worn))
 
     def grow(self, n_classes: int) -> None:
         """Make room for more classes."""
-        for name in ("count", "mean", *(("scatter",) if self.kind == "per_class" else ())):
-            old = getattr(self, name)
+        names = ["count", "mean", *(["spread"] if self.kind == "none" else [])]
+        for name in (*names, *(["scatter"] if self.kind == "per_class" else [])):
+            old = self._held(name)
             more = old.new_zeros(n_classes - old.shape[0], *old.shape[1:])
-            setattr(self, name, torch.cat([old, more]))
+            self._buffers[name] = torch.cat([old, more])  # nn.Module's way would read, and fold
 
-    def add(self, z: Tensor, y: Tensor, scatter: bool = True) -> None:
-        """Take in a batch; its scatter too, unless somebody else sees to that."""
-        for rows, classes in pieces(z, y):
-            self._add(rows, classes, scatter)
+    def add(self, z: Tensor, y: Tensor) -> None:
+        """Take in a batch: a small one waits for others."""
+        if not self.wait(z, y):
+            with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
+                self.fold()
+                if not self.wait(z, y):
+                    self._update(z, y, 1)
 
-    def _add(self, z: Tensor, y: Tensor, scatter: bool) -> None:
-        size = torch.bincount(y, minlength=self.count.numel())
-        origin = self.mean
-        if bool(((size > 0) & (self.count == 0)).any()):
-            # A class without data is measured from its first sample, so that no digits cancel.
-            first = z[first_of_each(y, size.numel())].to(origin)
-            origin = torch.where(self.count[:, None] > 0, origin, first)
-        present, size, shift, d = moments(z, y, origin, size)
-        share = size.to(origin.dtype) / (self.count[present] + size)
-        if scatter:
-            self._scatter_add(present, y, d, shift * (size * share).sqrt()[:, None], sign=1)
-        self.mean[present] = origin[present] + shift * share[:, None]
-        self.count[present] += size
+    def wait(self, z: Tensor, y: Tensor) -> bool:
+        """Let a batch wait, if it is small and there is room; say whether it does."""
+        n, begin = y.numel(), self._waiting
+        if self._room is None:
+            if 2 * n > self._most():
+                return False
+            self._room = self._new_room()
+        rows, labels, *views = self._room
+        end, most = begin + n, labels.numel()
+        if 2 * n > most or end > most:
+            return False
+        if views and z.is_cpu and z.dtype != torch.bfloat16:
+            # numpy: a small copy takes a fraction of the time that torch needs to begin one
+            views[0][begin:end] = z.numpy()
+            views[1][begin:end] = y.numpy()
+        else:
+            rows[begin:end] = z
+            labels[begin:end] = y
+        self.__dict__["_waiting"] = end  # nn.Module's way takes longer than the copy
+        return True
+
+    def _new_room(self) -> tuple[Any, ...]:
+        """Make room for rows that wait and their labels, with views of both for numpy."""
+        with torch.inference_mode(False):
+            rows = self._held("mean").new_empty(self._most(), self._held("mean").shape[1])
+            labels = self._held("count").new_empty(len(rows))
+        return (rows, labels, rows.numpy(), labels.numpy()) if rows.is_cpu else (rows, labels)
+
+    def _most(self) -> int:
+        return max(1, min(GATHERED, GATHERED_BYTES // (8 * self._held("mean").shape[1])))
+
+    def fold(self) -> None:
+        """Fold in the rows that wait."""
+        n = self._waiting
+        if n and self._room is not None:
+            with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
+                self._waiting = 0
+                self._update(self._room[0][:n], self._room[1][:n], 1)
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
-        lacking = torch.bincount(y, minlength=self.count.numel()) - self.count
+        size = torch.bincount(y, minlength=self.count.numel()).to(self.count)
+        lacking = size - self.count
         if bool((lacking > 0).any()):
             c = int(lacking.argmax())
             raise DataError(
-                f"cannot forget {int(lacking[c] + self.count[c])} samples of class {c}: "
+                f"cannot forget {int(size[c])} samples of class {c}: "
                 f"only {int(self.count[c])} are in the statistics"
             )
-        for rows, classes in pieces(z, y):
-            self._remove(rows, classes)
-        self._clear_rounding()
-
-    def _remove(self, z: Tensor, y: Tensor) -> None:
-        size = torch.bincount(y, minlength=self.count.numel())
-        present, size, shift, d = moments(z, y, self.mean, size)
-        left = self.count[present] - size
-        share = torch.where(left > 0, size.to(shift.dtype) / left.clamp(min=1), 0)
-        self._scatter_add(present, y, d, shift * (size * share).sqrt()[:, None], sign=-1)
-        self.mean[present] -= shift * share[:, None]
-        self.count[present] = left
+        with AllOrNothing(self):
+            self._update(z, y, -1)
+            self._clear_rounding()
+            self._check_precision()
 
     def remove_class(self, y: int) -> None:
         """Take a whole class out; its scatter must be known by itself."""
-        self.count[y] = 0
-        self._clear_rounding()
+        with AllOrNothing(self):
+            gone = torch.tensor([y], device=self._device)
+            overwrite(self.count, gone, torch.zeros_like(self.count[gone]))
+            self._clear_rounding()
 
     def merge(self, other: "ClassStatistics") -> "ClassStatistics":
         """Give the statistics of both streams together."""
@@ -132,32 +215,161 @@ class ClassStatistics(Resizable):
             merged.scatter += more.scatter + between.mT @ between
         elif self.kind == "per_class":
             merged.scatter += more.scatter + between[:, :, None] * between[:, None, :]
+        else:
+            merged.spread += more.spread + between.square().sum(dim=1)
         merged.mean += step * share[:, None]
         merged.count = both
+        merged.wear += more.wear
+        merged._wear_down(merged._spread(), merged.mean)
         return merged
 
-    def _scatter_add(self, present: Tensor, y: Tensor, d: Tensor, step: Tensor, sign: int) -> None:
-        """Add ±dᵀd − stepᵀstep, for all classes or for each.
+    @property
+    def _device(self) -> torch.device:
+        return self._held("mean").device
 
-        With k samples of a class that had n, measured from its mean and m their own mean from
-        there, its scatter grows by Σ ddᵀ − k²/(n + k)·mmᵀ, and shrinks by Σ ddᵀ + k²/(n − k)·mmᵀ
-        when they leave. m is small, so that little cancels.
+    def _held(self, name: str) -> Tensor:
+        """Give a buffer as it is, without what waits."""
+        return cast(Tensor, self._buffers[name])
+
+    def _update(self, z: Tensor, y: Tensor, sign: int) -> None:
+        """Fold in a batch, or take one out: piece by piece, with one product for each."""
+        if self.kind in ("pooled", "running"):
+            self.scatter = self.scatter.clone()  # what was stays whole until this has succeeded
+        several = len(z) > rows_at_once(z.shape[1], self._device)
+        names = ["mean", "count", *(["spread"] if self.kind == "none" else [])] if several else []
+        names += ["scatter"] if self.kind == "per_class" else []
+        if names:  # otherwise the one piece keeps what it overwrites
+            own = group(y.to(self._device), self.count.numel()).classes
+            for name in names:
+                remember(self._held(name), own)
+        unchecked = z.device != self._device  # else the values were looked at before
+        finite = torch.ones((), dtype=torch.bool, device=self._device)
+        for rows, classes in pieces(z, y, self._device):
+            self._update_by(rows, classes, sign, log=not several)
+            if unchecked:  # NaN and infinity show in the extremes; the answer is read once, below
+                finite &= torch.stack(rows.aminmax()).abs().amax() <= LARGEST
+        if unchecked and not bool(finite):
+            raise bad_features(z)
+
+    def _update_by(self, z: Tensor, y: Tensor, sign: int, log: bool) -> None:
+        """Fold in one piece.
+
+        With k samples of a class that had n, m their own mean from its mean, the scatter grows by
+        Σ rrᵀ where each sample d from that mean is moved to r = d − (1 − √(n/(n+k)))·m, and shrinks
+        by Σ rrᵀ with r = d + (√(n/(n−k)) − 1)·m when they leave; r = d when all do.
         """
+        groups = group(y, self.count.numel())
+        old, before = self._rows_of(groups.classes, log), self.count[groups.classes]
+        after = before + sign * groups.size.to(torch.int64)
+        own = sums(z, groups).div_(groups.size.clamp(min=1)[:, None])
+        n, left = before.to(own.dtype), after.to(own.dtype)
+        if sign > 0:
+            move = 1 - (n / left.clamp(min=1)).sqrt()
+        else:
+            move = torch.where(left > 0, 1 - (n / left.clamp(min=1)).sqrt(), 0)
+        out = room("centres", len(own), own)
+        centre = torch.lerp(old, own, move[:, None], out=out)  # old + move·m
+        squares = self._scatter_by(z, groups, n, old, centre, sign, log)
+        share = sign * groups.size / left.clamp(min=1)
+        new = torch.lerp(old, own, share[:, None], out=out)
+        if sign < 0:
+            new.masked_fill_((after == 0)[:, None], 0)
+        overwrite(self.mean, groups.classes, new, old, log=log)
+        overwrite(self.count, groups.classes, after, before, log=log)
+        self._wear_down(squares, new)
+
+    def _scatter_by(
+        self,
+        z: Tensor,
+        groups: Groups,
+        n: Tensor,
+        old: Tensor,
+        centre: Tensor,
+        sign: int,
+        log: bool,
+    ) -> Tensor:
+        """Add the products of one piece to the scatter; give Σ ‖·‖² of what was added and is."""
+        if self.kind == "none":
+            squares = squared_distances(z, centre, groups.place)
+            more = torch.zeros_like(n).index_add_(0, groups.place, squares)
+            spread = self.spread[groups.classes]
+            overwrite(self.spread, groups.classes, spread + sign * more, spread, log=log)
+            return n  # nobody asks: only the means decide
+        if self.kind == "running":
+            v = running_deviations(z, groups, n, old)
+            t = self.total + torch.arange(len(v), device=v.device, dtype=v.dtype)
+            v *= (t / (t + 1)).sqrt()[:, None]
+            add_gram(self.scatter, v)
+            return self.scatter.diagonal().sum()
+        rows = measured_from(z, centre, groups)
         if self.kind == "pooled":
-            add_gram(self.scatter, d, sign)
-            add_gram(self.scatter, step, -1)
-        elif self.kind == "per_class":
-            for i, c in enumerate(present.tolist()):
-                add_gram(self.scatter[c], d[y == c], sign)
-                add_gram(self.scatter[c], step[i : i + 1], -1)
+            before = self.scatter.diagonal().sum()
+            add_gram(self.scatter, rows, sign)
+            return torch.maximum(before, self.scatter.diagonal().sum())
+        for i, c in enumerate(groups.classes.tolist()):
+            own = rows[groups.place == i]
+            if len(own):
+                add_gram(self.scatter[c], own, sign)
+        return rows.square().sum()
+
+    def _rows_of(self, classes: Tensor, log: bool) -> Tensor:
+        """Give the means of some classes; they are kept for undoing, if that is to be logged."""
+        if log:
+            return rows_before(self.mean, classes)
+        out = room("old", classes.numel(), self.mean)
+        return torch.index_select(self.mean, 0, classes, out=out)
+
+    def _spread(self) -> Tensor:
+        """Give Σ ‖z − μ_y‖² over all samples."""
+        if self.kind == "none":
+            return self.spread.sum()
+        return self.scatter.diagonal(dim1=-2, dim2=-1).sum()
+
+    def _wear_down(self, squares: Tensor, mean: Tensor) -> None:
+        """Note what rounding may have done: to the scatter, or to a mean where there is none.
+
+        Errors of many updates are independent, so their squares are added.
+        """
+        if self.kind == "none":
+            self.wear = self.wear + (_EPS * torch.stack(mean.aminmax()).abs().amax()).square()
+        else:
+            self.wear = self.wear + (_EPS * squares).square()
 
     def _clear_rounding(self) -> None:
         """Leave nothing behind where there are no data, and no scatter where one sample is."""
-        self.mean[self.count == 0] = 0
-        if self.kind == "per_class":
-            self.scatter[self.count <= 1] = 0
-        elif self.kind == "pooled" and not bool((self.count > 1).any()):
-            self.scatter.zero_()
+        gone = (self.count == 0).nonzero().flatten()
+        overwrite(self.mean, gone, torch.zeros_like(self.mean[gone]))
+        alone = (self.count <= 1).nonzero().flatten()
+        if self.kind in ("none", "per_class"):
+            own = self.spread if self.kind == "none" else self.scatter
+            overwrite(own, alone, torch.zeros_like(own[alone]))
+        elif not bool((self.count > 1).any()):
+            self.scatter = torch.zeros_like(self.scatter)
+        if not bool((self.count > 1).any()):
+            self.wear = torch.zeros_like(self.wear)
+
+    def precision(self) -> float:
+        """Give how wrong rounding may have left the statistics, beside the spread of the data."""
+        count = self.count.to(self.mean.dtype)
+        own = self.mean - (self.overall_mean() if int((count > 0).sum()) > 1 else 0)
+        between = float((own.square().sum(dim=1) * count).sum())
+        wrong = math.sqrt(float(self.wear))
+        if self.kind == "none":  # only its means decide
+            whole = math.sqrt(between / max(self.total, 1))
+        else:
+            whole = between + max(float(self._spread()), 0.0)
+        return wrong / whole if whole > 0 else float(wrong > 0)
+
+    def _check_precision(self) -> None:
+        if (wrong := self.precision()) > PRECISION:
+            raise DataError(
+                f"cannot forget exactly: what was seen was so much larger than what stays that "
+                f"rounding is {wrong:.0e} of it, and at most {PRECISION:.0e} is allowed; make a "
+                "new head and let it observe what stays"
+            )
+
+
+_BUFFERS = frozenset(("count", "mean", "scatter", "spread", "wear"))
 
 
 def _copy(statistics: ClassStatistics, n_classes: int) -> ClassStatistics:

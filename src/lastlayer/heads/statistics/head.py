@@ -1,10 +1,11 @@
 """What mean and slda share: they read class statistics, so they can merge and forget exactly."""
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
+from lastlayer.heads.finite import SMALL
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
 
@@ -19,6 +20,7 @@ class StatisticsHead(Head):
     ) -> None:
         super().__init__(in_features, n_classes, preset, **options)
         self.statistics = ClassStatistics(in_features, n_classes, scatter)
+        self._complete: Tensor | None = None  # ``seen``, once it was found to hold every class
 
     @property
     def abilities(self) -> Abilities:
@@ -32,6 +34,17 @@ class StatisticsHead(Head):
 
     def _forget_class(self, y: int) -> None:
         self.statistics.remove_class(y)
+
+    def _wait(self, z: Tensor, y: Tensor) -> bool:
+        seen = cast(Tensor, self._buffers["seen"])
+        if not (self.streams and seen.is_cpu and y.is_cpu and y.numel() < SMALL):
+            return False
+        if seen is not self._complete:  # a change of what was seen is always a new tensor
+            if not seen.numpy()[y.numpy()].all():
+                return False
+            self._complete = seen if bool(seen.all()) else None
+        self.__dict__["_stale"] = True  # nn.Module's way takes longer than what is done here
+        return self.statistics.wait(z, y)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         self.statistics.add(z, y)

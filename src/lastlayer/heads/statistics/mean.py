@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.heads.head import Preset
+from lastlayer.heads.prototypes import Prototypes, nearest_as_linear
 from lastlayer.heads.statistics.head import StatisticsHead
 
 
@@ -20,9 +21,11 @@ class MeanHead(StatisticsHead):
     """
 
     name = "mean"
+    streams = True
 
     def __init__(self, in_features: int, n_classes: int = 0, preset: Preset = "exact") -> None:
         super().__init__(in_features, n_classes, preset, scatter="none")
+        self._prototypes = Prototypes(self.statistics.mean)
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Give the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
@@ -30,22 +33,8 @@ class MeanHead(StatisticsHead):
         known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
         return nearest_as_linear(self.statistics.mean, known, dtype)
 
+    def _refresh(self) -> None:
+        self._prototypes = Prototypes(self.statistics.mean)
+
     def _logits(self, z: Tensor) -> Tensor:
-        return negative_distance(z, self.statistics.mean)
-
-
-def negative_distance(z: Tensor, prototypes: Tensor) -> Tensor:
-    """Give −‖z − p_i‖ (n, classes) by differences, exact for features far from zero too."""
-    mode = "donot_use_mm_for_euclid_dist"
-    return -torch.cdist(z.to(prototypes), prototypes, compute_mode=mode)
-
-
-def nearest_as_linear(prototypes: Tensor, known: Tensor, dtype: torch.dtype | None) -> nn.Linear:
-    """Give a layer for prototypes (n_classes, h); ``known`` says which classes can win."""
-    n_classes, in_features = prototypes.shape
-    linear = nn.Linear(in_features, n_classes, dtype=dtype)
-    bias = -0.5 * prototypes.square().sum(dim=1)
-    with torch.no_grad():
-        linear.weight.copy_(prototypes)
-        linear.bias.copy_(bias.masked_fill(~known, -torch.inf))
-    return linear.to(prototypes.device)
+        return self._prototypes.logits(z)

@@ -1,55 +1,130 @@
-"""What a batch adds to class statistics: its classes, their sizes and means, its scatter."""
+"""What a batch does to class statistics: its classes, their sums, its scatter, cut into pieces."""
 
 import threading
+from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
-from scipy.linalg.blas import dsyrk
-from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-_BLAS = ThreadpoolController()
+try:
+    from scipy.linalg.blas import dsyrk
+    from threadpoolctl import ThreadpoolController
+except ImportError:  # without scipy everything works, at half the speed on a CPU
+    dsyrk = None
+
+_BLAS = None if dsyrk is None else ThreadpoolController()
 _ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
-_WORKSPACE = 8 << 20  # bytes: a batch is learned in pieces of that size
+_ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
+_CACHE = 1 << 18  # bytes that stay in a core's cache from one pass to the next
+_AHEAD = 2  # pieces on their way to a GPU
 _LOCAL = threading.local()
-_FEW, _MANY = 1 << 17, 1 << 27  # products from which syrk pays, and from which two threads do
+_FEW, _MANY = 1 << 17, 1 << 26  # products from which syrk pays, and from which more threads do
 
 
-def pieces(z: Tensor, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch so that a piece in float64 fills the workspace at most."""
-    n = max(_WORKSPACE // (8 * z.shape[1]), 1)
-    return zip(z.split(n), y.split(n), strict=True)
+class Groups(NamedTuple):
+    """Which rows of a batch belong to which class."""
+
+    classes: Tensor  # (k,) classes, each once; some may be without a row
+    place: Tensor  # (n,) which of these a row is of
+    size: Tensor  # (k,) float64: how many rows each has
 
 
-def _workspace(n: int, mean: Tensor) -> Tensor:
-    """Give room for (n, h) in float64: the same each time, since fresh memory is slow."""
-    if mean.device.type != "cpu":
-        return mean.new_empty(n, mean.shape[1])
-    size = n * mean.shape[1]
-    room: Tensor | None = getattr(_LOCAL, "room", None)
-    if room is None or room.numel() < size or room.dtype != mean.dtype:
-        room = _LOCAL.room = torch.empty(size, dtype=mean.dtype)
-    return room[:size].view(n, -1)
+def group(y: Tensor, n_classes: int) -> Groups:
+    """Find the classes of a batch: all there are, if these are fewer than rows, else its own."""
+    if n_classes <= y.numel():
+        size = torch.zeros(n_classes, dtype=torch.float64, device=y.device)
+        size.index_add_(0, y, size.new_ones(1).expand(y.numel()))
+        return Groups(torch.arange(n_classes, device=y.device), y, size)
+    classes, place, size = torch.unique(y, return_inverse=True, return_counts=True)
+    return Groups(classes, place, size.to(torch.float64))
 
 
-def moments(
-    z: Tensor, y: Tensor, origin: Tensor, size: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Measure a batch from its classes' origins: its classes, their sizes and means, the samples.
+def sums(rows: Tensor, groups: Groups) -> Tensor:
+    """Add up the rows (n, h) of each class, in float64 (k, h)."""
+    total = room("sums", groups.classes.numel(), rows)
+    return total.zero_().index_add_(0, groups.place, widened(rows))
 
-    The samples (n, h) lie in the workspace: they are gone with the next call.
+
+def widened(rows: Tensor) -> Tensor:
+    """Give rows in float64: themselves, or a copy in the workspace, gone with the next call."""
+    return rows if rows.dtype == torch.float64 else room("rows", len(rows), rows).copy_(rows)
+
+
+def measured_from(rows: Tensor, centre: Tensor, groups: Groups) -> Tensor:
+    """Measure rows (n, h) from the centres (k, h) of their classes, in the workspace."""
+    d = torch.index_select(centre, 0, groups.place, out=room("rows", len(rows), rows))
+    return torch.sub(rows, d, out=d)
+
+
+def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
+    """Give the squared distance (n,) of each row from the centre of its class."""
+    squares = rows.new_empty(len(rows), dtype=torch.float64)
+    size = len(rows) if rows.device.type != "cpu" else max(_CACHE // (8 * rows.shape[1]), 1)
+    for part, where, out in zip(*(t.split(size) for t in (rows, place, squares)), strict=True):
+        d = torch.index_select(centre, 0, where, out=room("rows", len(part), rows))
+        torch.sum(torch.sub(part, d, out=d).square_(), dim=1, out=out)
+    return squares
+
+
+def room(name: str, n: int, like: Tensor) -> Tensor:
+    """Give room for (n, h) in float64: the same for one name each time; fresh memory is slow."""
+    h = like.shape[1]
+    if not like.is_cpu:
+        return like.new_empty(n, h, dtype=torch.float64)
+    rooms: dict[str, Tensor] = _LOCAL.__dict__.setdefault("rooms", {})
+    if name not in rooms or rooms[name].numel() < n * h:
+        rooms[name] = torch.empty(n * h, dtype=torch.float64)
+    return rooms[name][: n * h].view(n, h)
+
+
+def rows_at_once(h: int, device: torch.device) -> int:
+    """Say how many rows of h features a piece has at most."""
+    return max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
+
+
+def pieces(z: Tensor, y: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut a batch into even pieces that fill the workspace at most, and bring them to a device."""
+    most = rows_at_once(z.shape[1], device)
+    size = -(-len(z) // -(-len(z) // most)) if len(z) else 1
+    parts = zip(z.split(size), y.split(size), strict=True)
+    return parts if z.device == device else _moved(parts, device)
+
+
+def _moved(
+    parts: Iterator[tuple[Tensor, Tensor]], device: torch.device
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Bring pieces to a device; to a GPU while it works on the one before, through pinned memory.
+
+    At most a few are on the device at a time, so the data may be larger than its memory.
     """
-    d = torch.index_select(origin, 0, y, out=_workspace(len(y), origin))
-    torch.sub(z, d, out=d)
-    mean = torch.zeros_like(origin).index_add_(0, y, d) / size.clamp(min=1)[:, None]
-    present = size.nonzero().squeeze(1)
-    return present, size[present], mean[present], d
+    if device.type != "cuda":
+        yield from ((z.to(device), y.to(device)) for z, y in parts)
+        return
+    aside = torch.cuda.Stream(device)
+    coming: deque[tuple[Tensor, Tensor, torch.cuda.Event]] = deque()
+    done: deque[torch.cuda.Event] = deque()
+    for z, y in parts:
+        if len(done) >= _AHEAD:
+            done.popleft().synchronize()
+        with torch.cuda.stream(aside):
+            source = z if z.is_pinned() else z.pin_memory()
+            moved = source.to(device, non_blocking=True), y.to(device, non_blocking=True)
+            coming.append((*moved, aside.record_event()))
+        if len(coming) == _AHEAD:
+            yield _arrived(*coming.popleft())
+            done.append(torch.cuda.current_stream(device).record_event())
+    for one in coming:
+        yield _arrived(*one)
 
 
-def first_of_each(y: Tensor, n_classes: int) -> Tensor:
-    """Give the position (n_classes,) of the first sample of each class; 0 if it has none."""
-    position = torch.arange(len(y), device=y.device)
-    return y.new_zeros(n_classes).scatter_reduce_(0, y, position, "amin", include_self=False)
+def _arrived(z: Tensor, y: Tensor, when: torch.cuda.Event) -> tuple[Tensor, Tensor]:
+    here = torch.cuda.current_stream(z.device)
+    here.wait_event(when)
+    for tensor in (z, y):
+        tensor.record_stream(here)
+    return z, y
 
 
 def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
@@ -58,11 +133,12 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     The product is symmetric: BLAS's syrk computes half of it, in half the time of a matrix product.
     It runs with PyTorch's number of threads, or one where there is little to do.
     """
-    few = rows.numel() * rows.shape[1] < _FEW
-    if few or not (scatter.device.type == "cpu" and scatter.dtype == torch.float64):
+    work = rows.numel() * rows.shape[1]
+    usual = scatter.device.type == "cpu" and scatter.dtype == torch.float64
+    if dsyrk is None or _BLAS is None or work < _FEW or not usual:
         scatter.addmm_(rows.mT, rows, alpha=sign)
         return
-    threads = torch.get_num_threads() if rows.numel() * rows.shape[1] > _MANY else 1
+    threads = torch.get_num_threads() if work > _MANY else 1
     # A row-major matrix is its transpose to BLAS: our lower triangle is its upper one.
     columns, upper = rows.numpy().T, scatter.numpy().T
     with _ONE_AT_A_TIME, _BLAS.limit(limits=threads, user_api="blas"):
@@ -72,3 +148,26 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
 def symmetric(lower: Tensor) -> Tensor:
     """Give the whole of a symmetric matrix of which the lower triangle is known."""
     return lower.tril() + lower.tril(-1).mT
+
+
+def running_deviations(z: Tensor, groups: Groups, before: Tensor, mean: Tensor) -> Tensor:
+    """Give v_t = z_t − the mean of its class over all samples before t, for a whole batch.
+
+    The running means are one cumulative sum per class: sort by class, sum, take each class's start
+    off again. A class's first sample has mean zero before it, so it comes out as it is.
+
+    Args:
+        z: (n, h).
+        groups: their classes.
+        before: (k,) how many samples each class had.
+        mean: (k, h) and their means.
+    """
+    by_class = torch.argsort(groups.place, stable=True)
+    place = groups.place[by_class]
+    d = measured_from(z, mean, groups)[by_class]
+    running = d.cumsum(dim=0) - d
+    size = groups.size.to(torch.int64)
+    start = (size.cumsum(dim=0) - size)[place]
+    earlier = before[place] + torch.arange(len(place), device=place.device) - start
+    running = (running - running[start]) / earlier.clamp(min=1)[:, None]
+    return torch.empty_like(d).index_copy_(0, by_class, d - running)

@@ -10,7 +10,6 @@ from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.head import StatisticsHead
-from lastlayer.heads.statistics.moments import add_gram
 
 PAPER_SHRINKAGE = 1e-4
 
@@ -41,6 +40,7 @@ class SldaHead(StatisticsHead):
     """
 
     name = "slda"
+    streams = True
     weight: Tensor  # (n_classes, h), made anew by the first forward after a change
     bias: Tensor  # (n_classes,)
     centre: Tensor  # (h,) what features are measured from
@@ -65,6 +65,8 @@ class SldaHead(StatisticsHead):
                 "preset 'paper' fixes shrinkage, prior and scatter: use preset 'exact' to set them"
             )
         scatter: Scatter = "per_class" if per_class_scatter else "pooled"
+        if preset == "paper":
+            scatter = "running"
         super().__init__(in_features, n_classes, preset, scatter, **options)
         for name in ("weight", "bias", "centre"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
@@ -95,30 +97,21 @@ class SldaHead(StatisticsHead):
             linear.bias.copy_(bias)
         return linear.to(self.weight.device)
 
-    def _learn(self, z: Tensor, y: Tensor) -> None:
-        if self.preset == "paper":
-            s = self.statistics
-            v = running_deviations(z.to(s.mean), y, s.count, s.mean)
-            t = s.total + torch.arange(len(y), device=v.device, dtype=v.dtype)
-            v *= (t / (t + 1)).sqrt()[:, None]
-            add_gram(s.scatter, v)  # "paper": Σ_t t/(t+1) · v_t v_tᵀ
-            s.add(z, y, scatter=False)
-        else:
-            super()._learn(z, y)
-
     def _refresh(self) -> None:
         s = self.statistics
         exact = self.preset == "exact"
         self.centre = s.overall_mean() if exact else torch.zeros_like(s.mean[0])
         mean = s.mean - self.centre
         covariance = s.pooled_scatter() / max(s.total, 1)
-        shrunk = self._shrink(covariance) if exact else _shrink_to_identity(covariance)
-        factor, failed = torch.linalg.cholesky_ex(shrunk)
-        if bool(failed) or _is_singular(factor, shrunk):
+        shrink = self._shrink if exact else _shrink_to_identity
+        factor = _factor(shrink(covariance))
+        if factor is None and exact:  # what is left of a direction after forgetting may be rounding
+            factor = _factor(shrink(_without_rounding(covariance, s.rounding() ** 2)))
+        if factor is None:
             raise DataError(
                 f"expected a covariance that can be inverted, got a singular one of {s.total} "
-                f"samples with {self.in_features} features: make the head with a larger shrinkage, "
-                "or with 'oas'"
+                f"samples with {self.in_features} features: make the head with a larger shrinkage"
+                + ("" if self.options["shrinkage"] == "oas" else ", or with 'oas'")
             )
         self.weight = torch.cholesky_solve(mean.mT, factor).mT
         self.bias = -0.5 * (mean * self.weight).sum(dim=1)
@@ -141,23 +134,6 @@ class SldaHead(StatisticsHead):
 _DEFAULTS = {"shrinkage": "oas", "prior": "uniform", "per_class_scatter": False}
 
 
-def running_deviations(z: Tensor, y: Tensor, count: Tensor, mean: Tensor) -> Tensor:
-    """Give v_t = z_t − the mean of its class over all samples before t, for a whole batch.
-
-    The running means are one cumulative sum per class: sort by class, sum, take each class's start
-    off again. A class's first sample has mean zero before it, so it comes out as it is.
-    """
-    by_class = torch.argsort(y, stable=True)
-    d = (z - mean[y])[by_class]
-    before = d.cumsum(dim=0) - d
-    size = torch.bincount(y, minlength=count.numel())
-    start = (size.cumsum(dim=0) - size)[y[by_class]]
-    position = torch.arange(len(y), device=y.device) - start
-    earlier = count[y[by_class]] + position
-    running = (before - before[start]) / earlier.clamp(min=1)[:, None]
-    return torch.empty_like(d).index_copy_(0, by_class, d - running)
-
-
 def oas(covariance: Tensor, n_samples: int) -> float:
     """Give the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
 
@@ -175,7 +151,17 @@ def _shrink_to_identity(covariance: Tensor) -> Tensor:
     return covariance * (1 - PAPER_SHRINKAGE) + identity * PAPER_SHRINKAGE
 
 
-def _is_singular(factor: Tensor, covariance: Tensor) -> bool:
-    """Whether some feature follows from the ones before it, but for rounding."""
+def _without_rounding(covariance: Tensor, least: float) -> Tensor:
+    """Let nothing vary in the directions whose variance could be rounding."""
+    values, directions = torch.linalg.eigh(covariance)
+    varying = torch.where(values > least, values, 0)
+    cleaned: Tensor = (directions * varying) @ directions.mT
+    return cleaned
+
+
+def _factor(covariance: Tensor) -> Tensor | None:
+    """Give the Cholesky factor; None where a feature follows from others, but for rounding."""
+    factor, failed = torch.linalg.cholesky_ex(covariance)
     rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
-    return bool((factor.diagonal().square() <= rounding * covariance.diagonal()).any())
+    singular = (factor.diagonal().square() <= rounding * covariance.diagonal()).any()
+    return None if bool(failed) or bool(singular) else factor

@@ -1,0 +1,34 @@
+"""Which features can be learned from: finite ones whose squares can be added up."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.errors import DataError
+
+LARGEST = 1e60  # of a feature: sums of fourth powers of such numbers are still finite
+SMALL = 1 << 14  # numbers that numpy has looked at before torch begins to
+_PLAIN = (torch.float32, torch.float64)  # what numpy and BLAS add up
+
+
+def are_usable(z: Tensor) -> bool:
+    """Say whether all features are finite and small enough that their squares add up."""
+    if z.is_cpu and z.numel() < SMALL and z.dtype in _PLAIN:
+        # NaN, infinity and large numbers show in the sum of squares, which is found fastest.
+        flat = z.numpy()
+        if float(np.vdot(flat, flat)) <= 1e30:
+            return True
+    least, most = (float(end) for end in z.aminmax())
+    return least >= -LARGEST and most <= LARGEST
+
+
+def bad_features(z: Tensor) -> DataError:
+    """Make the error that says what is wrong with features that cannot be learned from."""
+    bad = sum(int((~torch.isfinite(part)).any(dim=1).sum()) for part in z.split(1 << 16))
+    if bad:
+        return DataError(f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows")
+    most = float(z.abs().max())
+    return DataError(
+        f"expected features of at most {LARGEST:.0e}, so that their squares can be added up, got "
+        f"{most:.3g}: scale them"
+    )

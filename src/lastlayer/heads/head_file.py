@@ -1,0 +1,76 @@
+"""The file of a head: what is in it, under which names, from which version on.
+
+Its tensors are the head's ``state_dict``. Beside them lies a JSON document with the name of the
+head, the settings that make such a head anew, the format of the document, and what is optional:
+
+- ``class_names``: what the classes 0, 1, … are called.
+- ``calibration``: how logits become probabilities.
+- ``feature_map``: what is done to features before the head sees them.
+
+mean's sum of squared distances is the tensor ``statistics.spread``, NaN where a class was learned
+by version 0.1, which did not keep it. Files of 0.1 have no format and no optional part. A part
+that this version does not know is refused, since to leave it out would change the answers.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from lastlayer.errors import ArgumentError, FileFormatError
+from lastlayer.files import read_tensors, write_tensors
+
+FORMAT = 2  # of the document; 1: version 0.1
+PARTS = ("class_names", "calibration", "feature_map")
+_READ = ("class_names",)  # the others have their place, and nobody fills it yet
+
+
+class HeadFile(NamedTuple):
+    """What a file says of a head."""
+
+    name: str
+    settings: dict[str, Any]
+    state: dict[str, Tensor]
+    parts: dict[str, Any]  # those of ``PARTS`` that are there
+
+
+def write_head(
+    path: str | os.PathLike[str],
+    name: str,
+    settings: Mapping[str, Any],
+    state: Mapping[str, Tensor],
+    class_names: list[str] | None,
+) -> None:
+    """Write a head; parts without content are left out."""
+    _check_path(path)
+    document: dict[str, Any] = {"head": name, "settings": dict(settings), "format": FORMAT}
+    if class_names is not None:
+        document["class_names"] = class_names
+    write_tensors(path, "head", state, document)
+
+
+def read_head(path: str | os.PathLike[str]) -> HeadFile:
+    """Read a head of this version or an earlier one; refuse what only a later one understands."""
+    _check_path(path)
+    state, document = read_tensors(path, "head")
+    version = document.get("format", 1)
+    if type(version) is not int or version > FORMAT:
+        raise FileFormatError(
+            f"{path} has head format {version}, but this version reads up to {FORMAT}: "
+            "update lastlayer"
+        )
+    parts = {key: document[key] for key in document.keys() - {"head", "settings", "format"}}
+    for part in sorted(parts.keys() - set(_READ)):
+        raise FileFormatError(
+            f"{path} has a part '{part}', which this version cannot use: update lastlayer"
+        )
+    name, settings = document.get("head"), document.get("settings")
+    if not isinstance(name, str) or not isinstance(settings, dict):
+        raise FileFormatError(f"expected {path} to name its head and settings, but it does not")
+    return HeadFile(name, settings, state, parts)
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentError(f"expected a path as a str or a Path, got {path!r}")

@@ -1,0 +1,114 @@
+"""A change that happens whole or not at all: after any error a module is as it was before."""
+
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_LOCAL = threading.local()
+# .log: what was overwritten in place since the outermost block began; None outside of blocks
+# .free, .lent: memory for rows that are kept until it ends; fresh memory each time would be slow
+_SPARE = 1 << 23  # numbers that are kept free for the next block
+
+
+class AllOrNothing:
+    """Put a module and its parts back if the block ends with an error, an interrupt among them.
+
+    It remembers which objects the attributes and buffers were, which costs next to nothing. So a
+    change must make new objects. Where that is too dear, ``overwrite`` keeps the rows it replaces;
+    and rows beyond what counts as filled may be written freely.
+
+    >>> import torch
+    >>> module = nn.Module()
+    >>> module.register_buffer("x", torch.zeros(3))
+    >>> try:
+    ...     with AllOrNothing(module):
+    ...         overwrite(module.x, torch.tensor([1]), torch.ones(1))
+    ...         module.x = torch.cat([module.x, module.x])
+    ...         raise KeyboardInterrupt
+    ... except KeyboardInterrupt:
+    ...     module.x
+    tensor([0., 0., 0.])
+    """
+
+    __slots__ = ("_before", "_begin", "_module")
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def __enter__(self) -> None:
+        log: list[Any] | None = getattr(_LOCAL, "log", None)
+        self._begin = -1 if log is None else len(log)
+        self._before = [(part, part.__dict__.copy(), part._buffers.copy(), part._modules.copy())
+                        for part in _parts(self._module)]  # fmt: skip
+        if log is None:
+            _LOCAL.log = []
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            log = _LOCAL.log
+            while len(log) > max(self._begin, 0):
+                tensor, rows, old = log[-1]
+                tensor.index_copy_(0, rows, old)
+                log.pop()
+            for part, attributes, buffers, modules in self._before:
+                part._buffers.clear()
+                part._buffers.update(buffers)
+                part._modules.clear()
+                part._modules.update(modules)
+                for name in part.__dict__.keys() - attributes.keys():
+                    del part.__dict__[name]
+                part.__dict__.update(attributes)
+        if self._begin < 0:
+            _LOCAL.log = None
+            lent = getattr(_LOCAL, "lent", ())
+            _LOCAL.free = [room for room in lent if room.numel() <= _SPARE][:1]
+            _LOCAL.lent = []
+
+
+def overwrite(
+    tensor: Tensor, rows: Tensor, new: Tensor, old: Tensor | None = None, log: bool = True
+) -> None:
+    """Write ``new`` over some rows of a tensor in place, to be undone if the block fails.
+
+    Args:
+        tensor: what is written to.
+        rows: (k,) which rows.
+        new: (k, …) what they become.
+        old: (k, …) what they are, if that is known already.
+        log: whether to keep them; not if ``remember`` has before.
+    """
+    if log:
+        remember(tensor, rows, old)
+    tensor.index_copy_(0, rows, new)
+
+
+def remember(tensor: Tensor, rows: Tensor, old: Tensor | None = None) -> None:
+    """Keep some rows of a tensor, to be put back if the block fails."""
+    log = getattr(_LOCAL, "log", None)
+    if log is not None:
+        log.append((tensor, rows, tensor[rows] if old is None else old))
+
+
+def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
+    """Give the rows (k, h) of a tensor as they are, to be kept until the outermost block ends."""
+    if not tensor.is_cpu or getattr(_LOCAL, "log", None) is None:
+        return tensor[rows]
+    shape = (rows.numel(), *tensor.shape[1:])
+    size = math.prod(shape)
+    free = getattr(_LOCAL, "free", [])
+    fits = free and free[0].numel() >= size and free[0].dtype == tensor.dtype
+    room = free.pop() if fits else tensor.new_empty(size)
+    _LOCAL.lent = [*getattr(_LOCAL, "lent", ()), room]
+    return torch.index_select(tensor, 0, rows, out=room[:size].view(shape))
+
+
+def _parts(module: nn.Module) -> Iterator[nn.Module]:
+    """Give a module and all in it; nn.Module's own way takes longer than a small step."""
+    yield module
+    for part in module._modules.values():
+        if part is not None:
+            yield from _parts(part)

@@ -1,0 +1,87 @@
+"""How exact forgetting is: what rounding leaves is taken for nothing, or refused."""
+
+import pytest
+import torch
+from streams import assert_same_bits, snapshot
+
+from lastlayer.errors import DataError
+from lastlayer.heads import make_head
+
+
+def stream(n: int = 100, h: int = 8, n_classes: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % n_classes
+    centres = 3 * torch.randn(n_classes, h, generator=generator, dtype=torch.float64)
+    return centres[y] + torch.randn(n, h, generator=generator, dtype=torch.float64), y
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_left_of_repeated_samples_can_predict(seed: int, own: bool) -> None:
+    z, y = stream(n=8)
+    z, y = z.repeat(50, 1), y.repeat(50)  # eight different samples
+    head = make_head("slda", 8, per_class_scatter=own)
+    head.observe(z, y)
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))
+    gone, stays = order[12:], order[:12]
+    for part in gone.split(37):
+        head.forget(z[part], y[part])
+    rest = make_head("slda", 8, per_class_scatter=own)
+    rest.observe(z[stays], y[stays])
+    assert torch.equal(head.predict(z), rest.predict(z))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_copies_of_one_sample_that_are_left_do_not_vary(own: bool) -> None:
+    z, y = stream()
+    kept = torch.cat([z[:4], z[:4], z[:4]])
+    head, rest = (make_head("slda", 8, per_class_scatter=own) for _ in range(2))
+    head.observe(torch.cat([z[4:], kept]), torch.cat([y[4:], y[:4].repeat(3)]))
+    head.forget(z[4:], y[4:])
+    rest.observe(kept, y[:4].repeat(3))
+    torch.testing.assert_close(head(z), rest(z), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e8, 1e10, 1e12])
+@pytest.mark.parametrize("options", [{}, {"per_class_scatter": True}, {"shrinkage": 0.1}])
+def test_what_an_outlier_has_drowned_is_refused(size: float, options: dict[str, object]) -> None:
+    z, y = stream()
+    outlier = torch.full((1, 8), size, dtype=torch.float64), torch.tensor([0])
+    head = make_head("slda", 8, **options)
+    head.observe(z, y)
+    head.observe(*outlier)
+    before = snapshot(head)
+    with pytest.raises(DataError, match=r"cannot forget exactly.*new head.*observe what stays"):
+        head.forget(*outlier)
+    assert_same_bits(snapshot(head), before)
+
+
+@pytest.mark.parametrize("name", ["mean", "slda"])
+@pytest.mark.parametrize("size", [1e2, 1e4, 1e6, 1e8, 1e10, 1e12, 1e15])
+def test_what_is_not_refused_is_exact(name: str, size: float) -> None:
+    z, y = stream()
+    outliers = size * torch.ones(3, 8, dtype=torch.float64), torch.tensor([0, 1, 1])
+    head, plain = make_head(name, 8), make_head(name, 8)
+    plain.observe(z, y)
+    head.observe(*outliers)
+    head.observe(z, y)
+    assert head.statistics.precision() < 1e-6  # relative to what was seen, nothing is lost yet
+    try:
+        head.forget(*outliers)
+    except DataError:
+        assert size >= {"slda": 1e5, "mean": 1e9}[name]
+    else:
+        assert size <= {"slda": 1e7, "mean": 1e11}[name]
+        assert 0 < head.statistics.precision() <= 1e-6
+        assert torch.equal(head.predict(z), plain.predict(z))
+        torch.testing.assert_close(head(z), plain(z), rtol=1e-4, atol=1e-4)
+
+
+def test_a_class_that_was_forgotten_whole_leaves_nothing_behind() -> None:
+    z, y = stream()
+    head = make_head("mean", 8)
+    head.observe(z, y)
+    head.observe(1e3 * z, torch.full_like(y, 4))
+    head.forget_class(4)
+    assert head.statistics.spread[4] == 0
+    assert not head.seen[4]

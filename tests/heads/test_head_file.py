@@ -1,0 +1,111 @@
+"""The file of a head: its optional parts, and files of version 0.1."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from streams import EVERY_HEAD, H, blobs, trained
+
+from lastlayer.catalogue import PAPER_HEADS
+from lastlayer.errors import ArgumentError, FileFormatError, MergeError, OptionError
+from lastlayer.files import read_tensors, write_tensors
+from lastlayer.heads import load_head, make_head
+from lastlayer.heads.head_file import FORMAT, PARTS
+
+OLD = Path(__file__).parent / "version_0_1"
+ANSWERS = json.loads((OLD / "answers.json").read_text())
+
+
+@pytest.mark.parametrize("name", PAPER_HEADS)
+@pytest.mark.parametrize("preset", ["exact", "paper"])
+def test_a_head_of_version_0_1_answers_as_it_did(name: str, preset: str, tmp_path: Path) -> None:
+    file = f"{name}-{preset}.safetensors"
+    head = load_head(OLD / file)
+    queries = torch.tensor(ANSWERS["queries"], dtype=torch.float64)
+    expected = torch.tensor(
+        [[-torch.inf if x is None else x for x in row] for row in ANSWERS["logits"][file]],
+        dtype=torch.float64,
+    )
+    torch.testing.assert_close(head(queries).double(), expected, rtol=1e-4, atol=1e-4)
+    assert head.class_names is None
+    head.observe(queries, torch.arange(12) % 4)
+    head.save(tmp_path / "again")
+    assert torch.equal(load_head(tmp_path / "again")(queries), head(queries))
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
+def test_class_names_are_kept(name: str, preset: str, tmp_path: Path) -> None:
+    head = trained(name, preset)
+    assert head.class_names is None
+    head.class_names = ["cat", "dog", "Möwe"]
+    head.save(tmp_path / "head")
+    assert load_head(tmp_path / "head").class_names == ["cat", "dog", "Möwe"]
+
+
+def test_a_merge_keeps_names_and_refuses_two_for_one_class() -> None:
+    one, other = trained("mean", "exact"), trained("mean", "exact")
+    one.class_names = ["cat", "dog"]
+    assert one.merge(other).class_names == other.merge(one).class_names == ["cat", "dog"]
+    other.class_names = ["cat", "dog", "owl"]
+    assert one.merge(other).class_names == ["cat", "dog", "owl"]
+    other.class_names = ["cat", "owl"]
+    with pytest.raises(MergeError, match="class 1 is 'dog' here and 'owl' there"):
+        one.merge(other)
+
+
+def test_wrong_names_are_refused() -> None:
+    head = make_head("mean", H)
+    for wrong, error in (("cat", ArgumentError), ([1], ArgumentError), (["a", "a"], OptionError)):
+        with pytest.raises(error, match="expected"):
+            head.class_names = wrong
+    assert head.class_names is None
+
+
+def test_parts_of_a_newer_version_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "head"
+    trained("mean", "exact").save(path)
+    state, document = read_tensors(path, "head")
+    for part in (*PARTS[1:], "anything"):
+        write_tensors(path, "head", state, {**document, part: {}})
+        with pytest.raises(FileFormatError, match=f"part '{part}'.*update lastlayer"):
+            load_head(path)
+    write_tensors(path, "head", state, {**document, "format": FORMAT + 1})
+    with pytest.raises(FileFormatError, match=r"head format 3.*reads up to 2"):
+        load_head(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"head": 3}, {"settings": None}, {"head": "none"}, {"settings": {"in_features": 9}}]
+)
+def test_an_intact_file_that_holds_no_head_is_refused(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    path = tmp_path / "head"
+    trained("slda", "exact").save(path)
+    state, document = read_tensors(path, "head")
+    write_tensors(path, "head", state, {**document, **change})
+    with pytest.raises(FileFormatError, match=r"name its head|does not hold a head"):
+        load_head(path)
+
+
+def test_the_spread_is_that_of_the_data_and_merges_and_forgets() -> None:
+    z, y = blobs(n_per_class=40)
+    z = z.double() + 1e4
+    whole, left, right = (make_head("mean", H) for _ in range(3))
+    whole.observe(z, y)
+    expected = torch.stack([(z[y == c] - z[y == c].mean(dim=0)).square().sum() for c in range(3)])
+    torch.testing.assert_close(whole.statistics.spread, expected, rtol=1e-9, atol=1e-9)
+    left.observe(z[::2], y[::2])
+    right.observe(z[1::2], y[1::2])
+    merged = left.merge(right)
+    torch.testing.assert_close(merged.statistics.spread, expected, rtol=1e-9, atol=1e-9)
+    merged.forget(z[1::2], y[1::2])
+    torch.testing.assert_close(
+        merged.statistics.spread, left.statistics.spread, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_the_spread_of_what_version_0_1_learned_is_unknown() -> None:
+    head = load_head(OLD / "mean-exact.safetensors")
+    assert head.statistics.spread.isnan().all()
