@@ -12,9 +12,13 @@ from lastlayer.errors import OptionError
 from lastlayer.files import read_tensors
 from lastlayer.heads.gradient.head import GradientHead
 from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.maps import FeatureMap, make_map
+from lastlayer.heads.maps.random_ridge import RandomRidgeHead
+from lastlayer.heads.maps.random_slda import RandomSldaHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.statistics.mean import MeanHead
+from lastlayer.heads.statistics.ridge import RidgeHead
 from lastlayer.heads.statistics.slda import SldaHead
 
 
@@ -55,7 +59,7 @@ def options_of(name: str) -> tuple[str, ...]:
     """Name what can be set about a head beyond its sizes, mask and preset.
 
     >>> options_of("slda")
-    ('shrinkage', 'prior', 'per_class_scatter')
+    ('shrinkage', 'prior', 'per_class_scatter', 'half_life')
     """
     parameters = signature(_maker(name)).parameters.values()
     options = (p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
@@ -78,13 +82,18 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 
 
 __all__ = [
+    "FeatureMap",
     "GradientHead",
     "Head",
     "KnnHead",
     "MeanHead",
     "MedianHead",
+    "RandomRidgeHead",
+    "RandomSldaHead",
+    "RidgeHead",
     "SldaHead",
     "load_head",
     "make_head",
+    "make_map",
     "options_of",
 ]

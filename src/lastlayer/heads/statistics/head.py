@@ -7,6 +7,9 @@ from torch import Tensor
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.fading import FadingStatistics
+
+FADES = "what fades depends on the order of its data; without half_life it can"
 
 
 class StatisticsHead(Head):
@@ -14,15 +17,36 @@ class StatisticsHead(Head):
 
     passes = 1
 
+    statistics: ClassStatistics | FadingStatistics
+
     def __init__(
-        self, in_features: int, n_classes: int, preset: Preset, scatter: Scatter, **options: Any
+        self,
+        in_features: int,
+        n_classes: int,
+        preset: Preset,
+        scatter: Scatter,
+        *,
+        half_life: float | None = None,
+        **options: Any,
     ) -> None:
+        if half_life is not None:
+            options["half_life"] = half_life
         super().__init__(in_features, n_classes, preset, **options)
-        self.statistics = ClassStatistics(in_features, n_classes, scatter)
+        if half_life is None:
+            self.statistics = ClassStatistics(in_features, n_classes, scatter)
+        else:
+            self.statistics = FadingStatistics(in_features, n_classes, scatter, half_life)
+
+    @property
+    def fades(self) -> bool:
+        """Whether what it has learned fades, so that order matters."""
+        return isinstance(self.statistics, FadingStatistics)
 
     @property
     def abilities(self) -> Abilities:
         """Statistics add up and can be taken off; a class only where its scatter is its own."""
+        if self.fades:
+            return Abilities(linear=True)
         own = self.statistics.kind != "pooled"
         return Abilities(linear=True, order_free=True, merges=True, forgets=True, forgets_class=own)
 
