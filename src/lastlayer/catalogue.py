@@ -251,6 +251,30 @@ _CARDS = (
             "randumb": 'make_head("random_slda", in_features, map="fourier")',
         },
     ),
+    HeadCard(
+        "qda",
+        home="lastlayer.heads:QdaHead",
+        family="statistics",
+        source="quadratic discriminant analysis; FeCAM (arXiv 2309.14062)",
+        formula="−½ (z − μ_i)ᵀΣ_i⁻¹(z − μ_i) − ½ log|Σ_i|",
+        use="few classes with many samples, each of its own shape",
+        state="counts, means and a scatter for each class, float64",
+        size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
+        abilities=Abilities(**_ONE_PASS),
+        known_as={"fecam": 'make_head("qda", in_features)'},
+    ),
+    HeadCard(
+        "sampled_linear",
+        home="lastlayer.heads:SampledLinearHead",
+        family="statistics",
+        source="SLCA's classifier alignment (arXiv 2303.05118)",
+        formula="z·A_i + b_i, trained on samples of class Gaussians",
+        use="where an nn.Linear is wanted that does not forget; slow to refresh",
+        state="counts, means and a scatter for each class, float64",
+        size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
+        abilities=Abilities(linear=True, **_ONE_PASS),
+        known_as={"slca": 'make_head("sampled_linear", in_features)'},
+    ),
 )
 
 HEADS: Mapping[str, HeadCard] = {card.name: card for card in _CARDS}
@@ -335,7 +359,7 @@ def able(ability: str) -> list[str]:
     """Name the heads that have an ability by default, for an error that says what to use instead.
 
     >>> able("forgets_class")
-    ['knn', 'mean', 'median']
+    ['knn', 'mean', 'median', 'qda', 'sampled_linear']
     """
     look_up(ability, {f.name: f for f in fields(Abilities)}, "ability")
     return [name for name, card in HEADS.items() if getattr(card.abilities, ability)]

@@ -18,7 +18,9 @@ from lastlayer.heads.maps.random_slda import RandomSldaHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.statistics.mean import MeanHead
+from lastlayer.heads.statistics.qda import QdaHead
 from lastlayer.heads.statistics.ridge import RidgeHead
+from lastlayer.heads.statistics.sampled_linear import SampledLinearHead
 from lastlayer.heads.statistics.slda import SldaHead
 
 
@@ -88,9 +90,11 @@ __all__ = [
     "KnnHead",
     "MeanHead",
     "MedianHead",
+    "QdaHead",
     "RandomRidgeHead",
     "RandomSldaHead",
     "RidgeHead",
+    "SampledLinearHead",
     "SldaHead",
     "load_head",
     "make_head",

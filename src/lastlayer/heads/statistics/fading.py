@@ -42,7 +42,7 @@ class FadingStatistics(Resizable):
     ) -> None:
         super().__init__()
         number = isinstance(half_life, int | float) and not isinstance(half_life, bool)
-        if not (number and half_life > 0):
+        if not (number and 0 < half_life < math.inf):
             raise OptionError(f"expected a half_life above 0, or None, got {half_life!r}")
         if scatter == "per_class":
             raise OptionError("half_life goes with one scatter for all classes, not with one each")
@@ -140,9 +140,9 @@ class FadingStatistics(Resizable):
 
 def _weight(m: Tensor, rate: float) -> Tensor:
     """Give the sum of the weights of m samples: 1 + e^−a + … + e^−(m−1)a."""
-    return torch.expm1(-rate * m.double()) / math.expm1(-rate) if rate else m.double()
+    return torch.expm1(-rate * m.double()) / math.expm1(-rate)
 
 
 def _worth(m: Tensor, rate: float) -> Tensor:
     """Give how many equally weighing samples m samples that fade are worth."""
-    return torch.tanh(m.double() * rate / 2) / math.tanh(rate / 2) if rate else m.double()
+    return torch.tanh(m.double() * rate / 2) / math.tanh(rate / 2)
