@@ -328,7 +328,9 @@ def _explain(name: str) -> None:
     for card in HEADS.values():
         if name not in HEADS and name.lower() in card.known_as:
             write = card.known_as[name.lower()]
-            raise UnknownNameError(f"unknown head '{name}'; it is '{card.name}' here: write {write}")
+            raise UnknownNameError(
+                f"unknown head '{name}'; it is '{card.name}' here: write {write}"
+            )
 
 
 def card_of(name: str) -> HeadCard:

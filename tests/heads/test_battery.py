@@ -17,9 +17,9 @@ from streams import (
     trained,
 )
 
+from lastlayer import heads
 from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
 from lastlayer.errors import DataError, LabelError, UnsupportedError
-from lastlayer import heads
 from lastlayer.heads import GradientHead, load_head
 
 every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)

@@ -91,7 +91,7 @@ def test_it_follows_classes_that_move(name: str) -> None:
     z = 3 * torch.stack([angle.cos(), angle.sin()], dim=1)
     z += 0.5 * torch.randn(n, 2, generator=generator)
     exact, fading = make_head(name, 2), make_head(name, 2, half_life=30)
-    right = {head: 0 for head in (exact, fading)}
+    right = dict.fromkeys((exact, fading), 0)
     for rows in torch.arange(n).split(60):
         for head in right:
             if rows[0] > 0:

@@ -135,9 +135,9 @@ class _Feeder:
             known = tuple(sorted((*known, self._task(rows, stream.seed))))
             waiting.append(rows)
             if (family, known) not in self.counted:
-                before = head
+                before, head = head, head or self._make(stream)
                 for part in waiting:
-                    head = self._with(head or self._make(stream), part, stream)
+                    head = self._with(head, part, stream)
                 waiting = []
                 if head is not before or answers is None:
                     answers = self._answers(head)

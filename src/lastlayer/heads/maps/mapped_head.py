@@ -54,7 +54,7 @@ class MappedHead(Head):
         like: "FeatureMap | MappedHead | None",
         **options: Any,
     ) -> None:
-        chosen = {"width": width, "map": map, "seed": seed}
+        chosen: dict[str, Any] = {"width": width, "map": map, "seed": seed}
         if like is not None:
             chosen = _taken_from(like, in_features)
         super().__init__(in_features, n_classes, preset, **chosen, budget=budget, **options)

@@ -1,6 +1,6 @@
 """Ridge regression behind a random feature map; with "relu" it is RanPAC's."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from lastlayer.heads.head import Preset
 from lastlayer.heads.maps.feature_map import FeatureMap
@@ -52,5 +52,11 @@ class RandomRidgeHead(MappedHead):
         budget: int = BUDGET,
         like: FeatureMap | MappedHead | None = None,
     ) -> None:
-        shared = {"width": width, "map": map, "seed": seed, "budget": budget, "like": like}
+        shared: dict[str, Any] = {
+            "width": width,
+            "map": map,
+            "seed": seed,
+            "budget": budget,
+            "like": like,
+        }
         super().__init__(in_features, n_classes, preset, **shared, penalty=penalty, weigh=weigh)

@@ -1,6 +1,6 @@
 """Linear discriminant analysis behind a random feature map; with "fourier" it is KLDA's."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from lastlayer.heads.head import Preset
 from lastlayer.heads.maps.feature_map import FeatureMap
@@ -52,6 +52,12 @@ class RandomSldaHead(MappedHead):
         budget: int = BUDGET,
         like: FeatureMap | MappedHead | None = None,
     ) -> None:
-        shared = {"width": width, "map": map, "seed": seed, "budget": budget, "like": like}
-        options = {"shrinkage": shrinkage, "prior": prior}
+        shared: dict[str, Any] = {
+            "width": width,
+            "map": map,
+            "seed": seed,
+            "budget": budget,
+            "like": like,
+        }
+        options: dict[str, Any] = {"shrinkage": shrinkage, "prior": prior}
         super().__init__(in_features, n_classes, preset, **shared, **options)

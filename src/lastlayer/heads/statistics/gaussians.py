@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.budget import check_budget
-from lastlayer.heads.statistics.class_statistics import ClassStatistics
+from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
 from lastlayer.heads.statistics.head import StatisticsHead
 from lastlayer.heads.statistics.slda import oas
 
@@ -33,10 +33,11 @@ class GaussianHead(StatisticsHead):
             raise OptionError(f"expected nu of at least 0, or None, got {nu!r}")
         self.diagonal = bool(options.get("diagonal", False))
         self._check_budget(in_features, n_classes, budget)
-        kind = "none" if self.diagonal else "per_class"
+        kind: Scatter = "none" if self.diagonal else "per_class"
         super().__init__(in_features, n_classes, preset, kind, nu=nu, budget=budget, **options)
         if self.diagonal:
-            self.statistics = DiagonalStatistics(in_features, n_classes)
+            diagonal = DiagonalStatistics(in_features, n_classes)
+            self.statistics = cast(ClassStatistics, diagonal)  # read as such
 
     @property
     def nu(self) -> float:

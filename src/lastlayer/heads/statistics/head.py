@@ -1,6 +1,6 @@
 """What mean and slda share: they read class statistics, so they can merge and forget exactly."""
 
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from torch import Tensor
 
@@ -16,8 +16,6 @@ class StatisticsHead(Head):
     """A head that reads class statistics, and can therefore forget exactly."""
 
     passes = 1
-
-    statistics: ClassStatistics | FadingStatistics
 
     def __init__(
         self,
@@ -35,12 +33,13 @@ class StatisticsHead(Head):
         if half_life is None:
             self.statistics = ClassStatistics(in_features, n_classes, scatter)
         else:
-            self.statistics = FadingStatistics(in_features, n_classes, scatter, half_life)
+            fading = FadingStatistics(in_features, n_classes, scatter, half_life)
+            self.statistics = cast(ClassStatistics, fading)  # read as such; it cannot do all else
 
     @property
     def fades(self) -> bool:
         """Whether what it has learned fades, so that order matters."""
-        return isinstance(self.statistics, FadingStatistics)
+        return "half_life" in self.options
 
     @property
     def abilities(self) -> Abilities:

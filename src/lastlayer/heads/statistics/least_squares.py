@@ -56,7 +56,8 @@ class _Eigenbasis(Reduced):
         return self.cross / (self.values + penalty)[:, None]
 
     def back(self, solution: Tensor) -> Tensor:
-        return self._vectors @ solution
+        turned: Tensor = self._vectors @ solution
+        return turned
 
 
 class _Tridiagonal(Reduced):
@@ -138,5 +139,5 @@ def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
     factor, failed = torch.linalg.cholesky_ex(shifted)
     rounding = len(shifted) * torch.finfo(shifted.dtype).eps
     if bool(failed) or bool((factor.diagonal().square() <= rounding * shifted.diagonal()).any()):
-        raise torch.linalg.LinAlgError("singular")
+        raise np.linalg.LinAlgError("singular")
     return torch.cholesky_solve(moments.cross, factor), found

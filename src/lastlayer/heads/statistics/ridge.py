@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -62,9 +63,7 @@ class RidgeHead(StatisticsHead):
             raise OptionError(f"expected weigh 'samples' or 'classes', got {weigh!r}")
         options = {"penalty": penalty, "weigh": weigh, "per_class_scatter": per_class_scatter}
         scatter: Scatter = "per_class" if per_class_scatter else "pooled"
-        super().__init__(
-            in_features, n_classes, preset, scatter, half_life=half_life, **options
-        )
+        super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
         for name in ("weight", "bias", "centre"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
@@ -93,7 +92,7 @@ class RidgeHead(StatisticsHead):
         asked = self.options["penalty"]
         try:
             w, self.penalty = ridge(moments, None if asked == "gcv" else float(asked))
-        except torch.linalg.LinAlgError:
+        except np.linalg.LinAlgError:
             raise DataError(
                 f"expected a Gram matrix that can be inverted, got a singular one of "
                 f"{self.statistics.total} samples with {self.in_features} features: make the head "

@@ -147,4 +147,5 @@ class Adam:
 
 def _whiten(root: Tensor, rows: Tensor) -> Tensor:
     """Bring rows (n, h) to coordinates in which root·rootᵀ is the identity."""
-    return torch.linalg.solve_triangular(root, rows.mT, upper=False).mT
+    white: Tensor = torch.linalg.solve_triangular(root, rows.mT, upper=False).mT
+    return white
