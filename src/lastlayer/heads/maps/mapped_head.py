@@ -139,6 +139,8 @@ class MappedHead(Head):
         return merged
 
     def _forget(self, z: Tensor, y: Tensor) -> None:
+        if len(z) == 0:
+            return
         if self.map.fitted:
             for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
                 self.inner.forget(self.map(rows), classes)
