@@ -201,6 +201,10 @@ def test_forgetting_keeps_the_map(name: str) -> None:
     head.forget(z[:200], y[:200])
     torch.testing.assert_close(head(z), rest(z), rtol=1e-7, atol=1e-7)
     assert head.map.alike(rest.map)
+    before = snapshot(head)
+    with pytest.raises(DataError, match="cannot forget"):
+        head.forget(z.repeat(5, 1), y.repeat(5))  # several pieces, of which the first could go
+    assert_same_bits(snapshot(head), before)
 
 
 @every_random_head
