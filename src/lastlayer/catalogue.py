@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from lastlayer.arguments import expect
-from lastlayer.errors import OptionError
+from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.names import look_up
 
 Family = Literal["gradient", "statistics", "neighbours"]
@@ -51,6 +51,12 @@ class HeadCard:
     gains: tuple[str, ...] = ()  # what factor of its logits may be fixed, default first
     colour: str | None = None  # None: by the report's rule
     marker: str | None = None  # a path in the square from −1 to 1; None: by the report's rule
+    known_as: Mapping[str, str] = field(default_factory=dict)  # other works' names → what to write
+
+    @property
+    def in_paper(self) -> bool:
+        """Whether it is one of the paper's; of any other both presets are the same."""
+        return self.name in PAPER_HEADS
 
     @property
     def by_gradient(self) -> bool:
@@ -111,6 +117,15 @@ def _layer(name: str, **card: Any) -> HeadCard:
 
 
 _ONE_PASS = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
+
+WIDTH, MAP_ROWS = 2000, 1000  # of the random heads, unless told otherwise
+
+
+def _mapped_size(h: int, n_classes: int, n: int) -> int:
+    """Size the state of a head behind a map of the default width; its first rows wait for it."""
+    statistics = 8 * (n_classes * (WIDTH + 1) + WIDTH * WIDTH)
+    return statistics + 8 * WIDTH * h + (n * 8 * (h + 1) if n < MAP_ROWS else 8 * h)
+
 
 _CARDS = (
     _layer(
@@ -224,6 +239,73 @@ _CARDS = (
         colour="#cc79a7",
         marker="M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
     ),
+    HeadCard(
+        "ridge",
+        home="lastlayer.heads:RidgeHead",
+        family="statistics",
+        source="ridge regression; weighed by classes: AIR (arXiv 2408.10349)",
+        formula="z·w_i + b_i, w = (G + λI)⁻¹Q",
+        use="as slda, where shares of classes should count; one solve",
+        state="counts, means and one scatter, float64",
+        size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
+        abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
+        known_as={"air": 'make_head("ridge", in_features, weigh="classes")'},
+    ),
+    HeadCard(
+        "random_ridge",
+        home="lastlayer.heads:RandomRidgeHead",
+        family="statistics",
+        source="RanPAC (arXiv 2307.02251)",
+        formula="φ(z)·w_i + b_i, φ random and wide",
+        use="the best of one pass, whatever the drift; answers cost more than linear ones",
+        state="counts, means and one scatter of mapped features, the map, float64",
+        size=_mapped_size,
+        abilities=Abilities(order_free=True, merges=True, forgets=True),
+        known_as={
+            "ranpac": 'make_head("random_ridge", in_features, width=10_000, map="relu")',
+            "acil": 'make_head("random_ridge", in_features, map="relu")',
+            "gacl": 'make_head("random_ridge", in_features, map="relu")',
+        },
+    ),
+    HeadCard(
+        "random_slda",
+        home="lastlayer.heads:RandomSldaHead",
+        family="statistics",
+        source="KLDA (arXiv 2412.15571), RanDumb (arXiv 2402.08823)",
+        formula="φ·Λμ_i − ½ μ_iᵀΛμ_i, φ random and wide",
+        use="as random_ridge, where every class should weigh the same",
+        state="counts, means and one scatter of mapped features, the map, float64",
+        size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
+        abilities=Abilities(order_free=True, merges=True, forgets=True),
+        known_as={
+            "klda": 'make_head("random_slda", in_features, width=5_000, map="fourier")',
+            "randumb": 'make_head("random_slda", in_features, map="fourier")',
+        },
+    ),
+    HeadCard(
+        "qda",
+        home="lastlayer.heads:QdaHead",
+        family="statistics",
+        source="quadratic discriminant analysis; FeCAM (arXiv 2309.14062)",
+        formula="−½ (z − μ_i)ᵀΣ_i⁻¹(z − μ_i) − ½ log|Σ_i|",
+        use="few classes with many samples, each of its own shape",
+        state="counts, means and a scatter for each class, float64",
+        size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
+        abilities=Abilities(**_ONE_PASS),
+        known_as={"fecam": 'make_head("qda", in_features)'},
+    ),
+    HeadCard(
+        "sampled_linear",
+        home="lastlayer.heads:SampledLinearHead",
+        family="statistics",
+        source="SLCA's classifier alignment (arXiv 2303.05118)",
+        formula="z·A_i + b_i, trained on samples of class Gaussians",
+        use="where an nn.Linear is wanted that does not forget; slow to refresh",
+        state="counts, means and a scatter for each class, float64",
+        size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
+        abilities=Abilities(linear=True, **_ONE_PASS),
+        known_as={"slca": 'make_head("sampled_linear", in_features)'},
+    ),
 )
 
 HEADS: Mapping[str, HeadCard] = {card.name: card for card in _CARDS}
@@ -260,6 +342,7 @@ def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
     """Split "cosine+single" into ("cosine", "single"); without a mask it is "none"."""
     expect(name, str, "name", "the name of a head")
     base, plus, written = name.partition("+")
+    _explain(base)
     card = look_up(base, HEADS, "head")
     if plus and mask is not None and mask != written:
         raise OptionError(f"expected one mask, got '{written}' in the name and '{mask}' beside it")
@@ -270,6 +353,16 @@ def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
             f"expected no mask for '{base}', which is not trained by gradient, got '{found}'"
         )
     return base, found
+
+
+def _explain(name: str) -> None:
+    """Answer the name that another work gives to a head with what to write for it."""
+    for card in HEADS.values():
+        if name not in HEADS and name.lower() in card.known_as:
+            write = card.known_as[name.lower()]
+            raise UnknownNameError(
+                f"unknown head '{name}'; it is '{card.name}' here: write {write}"
+            )
 
 
 def card_of(name: str) -> HeadCard:
@@ -300,7 +393,7 @@ def able(ability: str) -> list[str]:
     """Name the heads that have an ability by default, for an error that says what to use instead.
 
     >>> able("forgets_class")
-    ['knn', 'mean', 'median']
+    ['knn', 'mean', 'median', 'qda', 'sampled_linear']
     """
     look_up(ability, {f.name: f for f in fields(Abilities)}, "ability")
     return [name for name, card in HEADS.items() if getattr(card.abilities, ability)]

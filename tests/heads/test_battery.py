@@ -5,11 +5,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from streams import EVERY_HEAD, H, accuracy, assert_same_bits, batches, blobs, snapshot, trained
+from streams import (
+    EVERY_HEAD,
+    H,
+    accuracy,
+    assert_same_bits,
+    batches,
+    blobs,
+    make_head,
+    snapshot,
+    trained,
+)
 
+from lastlayer import heads
 from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
 from lastlayer.errors import DataError, LabelError, UnsupportedError
-from lastlayer.heads import GradientHead, load_head, make_head
+from lastlayer.heads import GradientHead, load_head
 
 every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
 every_exact_head = pytest.mark.parametrize("name", all_heads())
@@ -265,11 +276,19 @@ def test_the_card_says_what_the_head_can_do(name: str) -> None:
 @every_exact_head
 def test_the_card_says_how_large_the_state_is(name: str) -> None:
     z, y = blobs(n_per_class=50)
-    head = make_head(name, H)
+    head = heads.make_head(name, H)
     head.observe(z, y)
     state = sum(part.nbytes for part in head.state_dict().values())
     slack = 4 * head.n_classes + 16  # which classes were seen, a count of steps, a scale
     assert 0 <= state - card_of(name).size(H, head.n_classes, len(y)) <= slack
+
+
+@every_exact_head
+def test_beyond_the_paper_both_presets_are_the_same(name: str) -> None:
+    z, _ = blobs(seed=1)
+    exact, paper = (trained(name, preset, n_classes=5) for preset in ("exact", "paper"))
+    if not card_of(name).in_paper:
+        assert torch.equal(exact(z), paper(z))
 
 
 @every_exact_head

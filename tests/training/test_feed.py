@@ -1,20 +1,29 @@
 """Feeding heads that learn in one pass: the batches, the scores, and what streams share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor
 
-from lastlayer.heads import Head, MeanHead, make_head
+from lastlayer.heads import (
+    Head,
+    MeanHead,
+    RandomRidgeHead,
+    RandomSldaHead,
+    make_head,
+    make_map,
+)
+from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.training.batches import shuffled_batches
-from lastlayer.training.feed import feed
+from lastlayer.training.feed import _Feeder, feed, map_rows
 from lastlayer.training.pool import Pool, Rules, Score, Stream
 
 N_CLASSES, H = 6, 5
 TASKS = tuple(torch.arange(600).view(3, 200))  # two classes each
 ORDERS = ((0, 1, 2), (2, 0, 1), (1, 2, 0))
 HEADS = ("mean", "median", "slda", "knn")
+BEYOND = ("ridge", "random_ridge", "random_slda", "qda")
 
 
 @pytest.fixture(scope="module")
@@ -127,3 +136,62 @@ def test_scores_are_whole_numbers(pool: Pool) -> None:
     assert isinstance(score, Score)
     assert score.by_class.dtype == score.by_group.dtype == torch.int64
     assert score.by_class[1:].sum(1).equal(score.by_group[1:].sum(1))
+
+
+def with_map(pool: Pool, stream: Stream, name: str) -> Head:
+    """Make the head that a stream is fed to, with the map that all its orders share."""
+    like = make_head(name, H, N_CLASSES)
+    if not isinstance(like, MappedHead):
+        return like
+    rows = map_rows(stream)
+    fitted = make_map(like.options["map"], H, like.options["width"]).fit(pool.z[rows])
+    return make_head(name, H, N_CLASSES, like=fitted)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make heads behind a map narrow, to be fast."""
+    for maker in (RandomRidgeHead, RandomSldaHead):
+        defaults = {**maker.__init__.__kwdefaults__, "width": 30}
+        monkeypatch.setattr(maker.__init__, "__kwdefaults__", defaults)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("memory", [1 << 29, 0, 20_000])  # all, none or some tasks are kept
+@pytest.mark.parametrize("name", BEYOND)
+def test_new_heads_are_fed_as_by_hand(pool: Pool, name: str, memory: int) -> None:
+    rules = Rules(epochs=1, batch_size=33)
+    scores = feed(pool, streams(*ORDERS), name, "exact", rules, memory=memory)
+    for stream, score in zip(streams(*ORDERS), scores, strict=True):
+        head = with_map(pool, stream, name)
+        for task, right in enumerate(by_hand(pool, stream, head, rules)):
+            by_class = torch.bincount(pool.test_y[right], minlength=N_CLASSES)
+            assert score.by_class[task + 1].equal(by_class)
+
+
+def test_the_map_is_the_same_for_all_orders() -> None:
+    one, *others = (map_rows(stream) for stream in streams(*ORDERS))
+    assert one.equal(torch.arange(600))
+    assert all(one.equal(other) for other in others)
+    long = Stream((torch.arange(900, 2000), torch.arange(900).flip(0)))
+    assert map_rows(long).equal(torch.arange(1000))
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("memory", [1 << 29, 0])
+@pytest.mark.parametrize("name", ["slda", "random_ridge", "knn"])
+def test_equal_sets_of_tasks_share_a_refresh(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, name: str, memory: int
+) -> None:
+    asked = 0
+    count_right = _Feeder._count
+
+    def count(feeder: _Feeder, answers: Callable[[], Tensor]) -> Tensor:
+        nonlocal asked
+        asked += 1
+        return count_right(feeder, answers)
+
+    monkeypatch.setattr(_Feeder, "_count", count)
+    orders = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 1, 2))
+    feed(pool, streams(*orders), name, "exact", Rules(epochs=1), memory=memory)
+    assert asked == len({frozenset(order[:n]) for order in orders for n in (1, 2, 3)})

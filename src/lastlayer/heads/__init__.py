@@ -12,9 +12,15 @@ from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.gradient.head import GradientHead
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.head_file import read_head
+from lastlayer.heads.maps import FeatureMap, make_map
+from lastlayer.heads.maps.random_ridge import RandomRidgeHead
+from lastlayer.heads.maps.random_slda import RandomSldaHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.statistics.mean import MeanHead
+from lastlayer.heads.statistics.qda import QdaHead
+from lastlayer.heads.statistics.ridge import RidgeHead
+from lastlayer.heads.statistics.sampled_linear import SampledLinearHead
 from lastlayer.heads.statistics.slda import SldaHead
 
 
@@ -58,7 +64,7 @@ def options_of(name: str) -> tuple[str, ...]:
     """Name what can be set about a head beyond its sizes, mask and preset.
 
     >>> options_of("slda")
-    ('shrinkage', 'prior', 'per_class_scatter')
+    ('shrinkage', 'prior', 'per_class_scatter', 'half_life')
     """
     parameters = signature(_maker(name)).parameters.values()
     options = (p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY)
@@ -85,13 +91,20 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 
 
 __all__ = [
+    "FeatureMap",
     "GradientHead",
     "Head",
     "KnnHead",
     "MeanHead",
     "MedianHead",
+    "QdaHead",
+    "RandomRidgeHead",
+    "RandomSldaHead",
+    "RidgeHead",
+    "SampledLinearHead",
     "SldaHead",
     "load_head",
     "make_head",
+    "make_map",
     "options_of",
 ]

@@ -1,15 +1,18 @@
 """Feeding streams to heads that learn in one pass; what streams have in common is learned once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lastlayer.errors import UnsupportedError
-from lastlayer.heads import Head, KnnHead, make_head
+from lastlayer.heads import FeatureMap, Head, KnnHead, make_head, make_map
 from lastlayer.heads.head import Preset
+from lastlayer.heads.maps import ROWS
+from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.training.batches import shuffled_batches
 from lastlayer.training.pool import Pool, Rules, Score, Stream, Vectors
 
@@ -29,10 +32,13 @@ def feed(
     *,
     keep_vectors: bool = False,
     on_task: Callable[[int], None] | None = None,
+    memory: int = KEPT,
 ) -> list[Score]:
     """Feed each stream to a new head, and score it before training and after each epoch.
 
     Such a head learns in the first epoch of a task; later ones leave it, and its score, as it is.
+    A head behind a feature map gets the same one in every order of the same tasks: ``map_rows``
+    says which rows fix it. What does not depend on order is answered once for equal sets of tasks.
 
     Args:
         pool: the samples, on the device to learn on.
@@ -42,11 +48,14 @@ def feed(
         rules: epochs and batches.
         keep_vectors: give the output vectors of a linear head after each task too.
         on_task: called with the number of samples after each task of each stream.
+        memory: bytes that may be kept of single tasks, for other orders of them.
     """
     make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
     columns = pool.test_columns().to(pool.z.device)
-    feeder = _Feeder(pool, rules, make, columns, keep_vectors)
-    follow = feeder.by_merging if _can_be_kept(make(), streams) else feeder.in_turn
+    like = make()
+    feeder = _Feeder(pool, rules, make, columns, keep_vectors, memory)
+    feeder.map_options = like.options if isinstance(like, MappedHead) else None
+    follow = feeder.in_any_order if like.abilities.order_free else feeder.in_turn
     scores = []
     for stream in streams:
         curve, layers = [feeder.nothing()], []
@@ -70,15 +79,15 @@ def _vectors(layers: list[nn.Linear | None]) -> Vectors | None:
     return Vectors(weight, torch.ones_like(bias), bias)
 
 
-def _can_be_kept(head: Head, streams: Sequence[Stream]) -> bool:
-    """Say whether one head for each task can be kept, to be added up in every order."""
-    size = sum(buffer.numel() * buffer.element_size() for buffer in head.buffers())
-    can = head.abilities
-    return (
-        can.merges
-        and not can.keeps_samples
-        and size * max(len(stream.tasks) for stream in streams) <= KEPT
-    )
+def map_rows(stream: Stream) -> Tensor:
+    """Give the rows that fix the feature map of heads that need one.
+
+    The first 1,000 in the order of the data, of the task that holds the first row, then of the task
+    with the next, as far as needed: the same for all orders of the same tasks.
+    """
+    in_order = (rows.sort().values for rows in stream.tasks if len(rows))
+    tasks = sorted(in_order, key=lambda rows: int(rows[0]))
+    return torch.cat(tasks)[:ROWS] if tasks else torch.zeros(0, dtype=torch.int64)
 
 
 @dataclass
@@ -90,11 +99,15 @@ class _Feeder:
 
     pool: Pool
     rules: Rules
-    make: Callable[[], Head]
+    make: Callable[..., Head]
     columns: Tensor  # (m, N + groups)
     keep_vectors: bool
-    learned: dict[Task, Head] = field(default_factory=dict)
-    counted: dict[tuple[Task, ...], After] = field(default_factory=dict)
+    memory: int
+    map_options: Mapping[str, Any] | None = None  # of heads behind a feature map
+    maps: dict[bytes, FeatureMap] = field(default_factory=dict)
+    learned: dict[tuple[bytes, Task], Head] = field(default_factory=dict)
+    counted: dict[tuple[bytes, tuple[Task, ...]], After] = field(default_factory=dict)
+    kept: int = 0  # bytes of the heads in ``learned``
 
     def nothing(self) -> Tensor:
         """Give the counts of a head that cannot predict."""
@@ -102,28 +115,68 @@ class _Feeder:
 
     def in_turn(self, stream: Stream) -> Iterator[After]:
         """Learn one task after the other."""
-        head = self._make()
+        head = self._make(stream)
         answers = self._answers(head)
         for rows in stream.tasks:
             self._learn(head, rows, stream.seed)
             yield self._after(head, answers)
 
-    def by_merging(self, stream: Stream) -> Iterator[After]:
-        """Learn each distinct task once for all streams, and add them up in each one's order."""
-        head = self._make()
-        known: tuple[Task, ...] = ()
-        for rows in stream.tasks:
-            task = (rows.numpy().tobytes(), stream.seed if self._skips(rows) else 0)
-            if task not in self.learned:
-                self.learned[task] = self._make()
-                self._learn(self.learned[task], rows, stream.seed)
-            head, known = head.merge(self.learned[task]), (*known, task)
-            if known not in self.counted:
-                self.counted[known] = self._after(head, self._answers(head))
-            yield self.counted[known]
+    def in_any_order(self, stream: Stream) -> Iterator[After]:
+        """Learn each distinct task once for all streams, and each set of tasks answers once.
 
-    def _make(self) -> Head:
-        return self.make().to(self.pool.z.device)
+        What is learned of a task is kept and added up, as long as there is room and the head can
+        be merged; else it is learned again, but only for sets of tasks that have not answered yet.
+        """
+        head: Head | None = None
+        answers: Callable[[], Tensor] | None = None
+        known, waiting = tuple[Task, ...](), list[Tensor]()
+        family = self._family(stream)
+        for rows in stream.tasks:
+            known = tuple(sorted((*known, self._task(rows, stream.seed))))
+            waiting.append(rows)
+            if (family, known) not in self.counted:
+                before, head = head, head or self._make(stream)
+                for part in waiting:
+                    head = self._with(head, part, stream)
+                waiting = []
+                if head is not before or answers is None:
+                    answers = self._answers(head)
+                self.counted[family, known] = self._after(head, answers)
+            yield self.counted[family, known]
+
+    def _task(self, rows: Tensor, seed: int) -> Task:
+        return rows.numpy().tobytes(), seed if self._skips(rows) else 0
+
+    def _with(self, head: Head, rows: Tensor, stream: Stream) -> Head:
+        """Give the head with one more task: a kept one merged in, or learned here and now."""
+        key = self._family(stream), self._task(rows, stream.seed)
+        if key not in self.learned and self._has_room(head):
+            self.learned[key] = self._make(stream)
+            self._learn(self.learned[key], rows, stream.seed)
+            self.kept += _size(self.learned[key])
+        if key in self.learned:
+            return head.merge(self.learned[key])
+        self._learn(head, rows, stream.seed)
+        return head
+
+    def _has_room(self, head: Head) -> bool:
+        can = head.abilities
+        return can.merges and not can.keeps_samples and self.kept + _size(head) <= self.memory
+
+    def _family(self, stream: Stream) -> bytes:
+        """Give what streams have in common that share a feature map."""
+        return b"" if self.map_options is None else map_rows(stream).numpy().tobytes()
+
+    def _make(self, stream: Stream) -> Head:
+        device, chosen = self.pool.z.device, self.map_options
+        if chosen is None:
+            return self.make().to(device)
+        key = self._family(stream)
+        if key not in self.maps:
+            sizes = self.pool.z.shape[1], chosen["width"]
+            fresh = make_map(chosen["map"], *sizes, chosen["seed"]).to(device)
+            self.maps[key] = fresh.fit(self.pool.z[map_rows(stream).to(device)])
+        return self.make(like=self.maps[key]).to(device)
 
     def _skips(self, rows: Tensor) -> bool:
         return self.rules.skip_single and len(rows) % self.rules.batch_size == 1
@@ -152,6 +205,10 @@ class _Feeder:
     def _count(self, answers: Callable[[], Tensor]) -> Tensor:
         right = (answers() == self.pool.test_y).to(self.columns.dtype)
         return (right @ self.columns).round().to("cpu", torch.int64)
+
+
+def _size(head: Head) -> int:
+    return sum(buffer.numel() * buffer.element_size() for buffer in head.buffers())
 
 
 def _as_linear(head: Head) -> nn.Linear | None:

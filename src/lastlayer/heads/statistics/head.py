@@ -8,6 +8,9 @@ from lastlayer.catalogue import Abilities
 from lastlayer.heads.finite import SMALL
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.fading import FadingStatistics
+
+FADES = "what fades depends on the order of its data; without half_life it can"
 
 
 class StatisticsHead(Head):
@@ -16,15 +19,35 @@ class StatisticsHead(Head):
     passes = 1
 
     def __init__(
-        self, in_features: int, n_classes: int, preset: Preset, scatter: Scatter, **options: Any
+        self,
+        in_features: int,
+        n_classes: int,
+        preset: Preset,
+        scatter: Scatter,
+        *,
+        half_life: float | None = None,
+        **options: Any,
     ) -> None:
+        if half_life is not None:
+            options["half_life"] = half_life
         super().__init__(in_features, n_classes, preset, **options)
-        self.statistics = ClassStatistics(in_features, n_classes, scatter)
+        if half_life is None:
+            self.statistics = ClassStatistics(in_features, n_classes, scatter)
+        else:
+            fading = FadingStatistics(in_features, n_classes, scatter, half_life)
+            self.statistics = cast(ClassStatistics, fading)  # read as such; it cannot do all else
         self._complete: Tensor | None = None  # ``seen``, once it was found to hold every class
+
+    @property
+    def fades(self) -> bool:
+        """Whether what it has learned fades, so that order matters."""
+        return "half_life" in self.options
 
     @property
     def abilities(self) -> Abilities:
         """Statistics add up and can be taken off; a class only where its scatter is its own."""
+        if self.fades:
+            return Abilities(linear=True)
         own = self.statistics.kind != "pooled"
         return Abilities(linear=True, order_free=True, merges=True, forgets=True, forgets_class=own)
 
@@ -37,7 +60,7 @@ class StatisticsHead(Head):
 
     def _wait(self, z: Tensor, y: Tensor) -> bool:
         seen = cast(Tensor, self._buffers["seen"])
-        if not (self.streams and seen.is_cpu and y.is_cpu and y.numel() < SMALL):
+        if self.fades or not (self.streams and seen.is_cpu and y.is_cpu and y.numel() < SMALL):
             return False
         if seen is not self._complete:  # a change of what was seen is always a new tensor
             if not seen.numpy()[y.numpy()].all():

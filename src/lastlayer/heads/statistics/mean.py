@@ -5,13 +5,19 @@ from torch import Tensor, nn
 
 from lastlayer.heads.head import Preset
 from lastlayer.heads.prototypes import Prototypes, nearest_as_linear
-from lastlayer.heads.statistics.head import StatisticsHead
+from lastlayer.heads.statistics.head import FADES, StatisticsHead
 
 
 class MeanHead(StatisticsHead):
     """Nearest class mean (the paper's MeanLayer).
 
     Under "paper" a class without data keeps the zero vector, and can win.
+
+    Args:
+        in_features: the size h of a feature vector.
+        n_classes: classes known beforehand.
+        preset: "exact" or "paper".
+        half_life: samples of a class after which one counts half in its mean; None: never.
 
     >>> import torch
     >>> head = MeanHead(in_features=2)
@@ -23,9 +29,19 @@ class MeanHead(StatisticsHead):
     name = "mean"
     streams = True
 
-    def __init__(self, in_features: int, n_classes: int = 0, preset: Preset = "exact") -> None:
-        super().__init__(in_features, n_classes, preset, scatter="none")
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int = 0,
+        preset: Preset = "exact",
+        *,
+        half_life: float | None = None,
+    ) -> None:
+        super().__init__(in_features, n_classes, preset, scatter="none", half_life=half_life)
         self._prototypes = Prototypes(self.statistics.mean)
+
+    def _why_not(self, ability: str) -> str:
+        return FADES
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Give the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""

@@ -9,7 +9,7 @@ from lastlayer.catalogue import Abilities
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
-from lastlayer.heads.statistics.head import StatisticsHead
+from lastlayer.heads.statistics.head import FADES, StatisticsHead
 
 PAPER_SHRINKAGE = 1e-4
 
@@ -30,6 +30,7 @@ class SldaHead(StatisticsHead):
         shrinkage: "oas" (Chen's oracle approximating shrinkage) or a number in [0, 1].
         prior: "uniform" (every class weighs the same) or "empirical" (its share of the samples).
         per_class_scatter: keep n_classes · h² · 8 bytes more, so that ``forget_class`` is exact.
+        half_life: samples after which what was learned counts half; None: it never fades.
 
     >>> import lastlayer as ll
     >>> data = ll.load_features("cifar10")
@@ -54,20 +55,21 @@ class SldaHead(StatisticsHead):
         shrinkage: float | Literal["oas"] = "oas",
         prior: Literal["uniform", "empirical"] = "uniform",
         per_class_scatter: bool = False,
+        half_life: float | None = None,
     ) -> None:
         if shrinkage != "oas" and not (isinstance(shrinkage, int | float) and 0 <= shrinkage <= 1):
             raise OptionError(f"expected shrinkage 'oas' or a number in [0, 1], got {shrinkage!r}")
         if prior not in ("uniform", "empirical"):
             raise OptionError(f"expected prior 'uniform' or 'empirical', got {prior!r}")
         options = {"shrinkage": shrinkage, "prior": prior, "per_class_scatter": per_class_scatter}
-        if preset == "paper" and options != _DEFAULTS:
+        if preset == "paper" and (options != _DEFAULTS or half_life is not None):
             raise OptionError(
                 "preset 'paper' fixes shrinkage, prior and scatter: use preset 'exact' to set them"
             )
         scatter: Scatter = "per_class" if per_class_scatter else "pooled"
         if preset == "paper":
             scatter = "running"
-        super().__init__(in_features, n_classes, preset, scatter, **options)
+        super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
         for name in ("weight", "bias", "centre"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
@@ -77,6 +79,8 @@ class SldaHead(StatisticsHead):
         return super().abilities if self.preset == "exact" else Abilities(linear=True)
 
     def _why_not(self, ability: str) -> str:
+        if self.fades:
+            return FADES
         if self.preset == "paper":
             return "its covariance depends on the order of the data; preset 'exact' can"
         return (
@@ -134,7 +138,7 @@ class SldaHead(StatisticsHead):
 _DEFAULTS = {"shrinkage": "oas", "prior": "uniform", "per_class_scatter": False}
 
 
-def oas(covariance: Tensor, n_samples: int) -> float:
+def oas(covariance: Tensor, n_samples: float) -> float:
     """Give the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
 
     As scikit-learn's ``oas``: without the (1 − 2/p) terms, which are printed wrongly in the paper.

@@ -1,0 +1,5 @@
+"""Random feature maps, and heads behind them: wide and fixed, read linearly, so not linear."""
+
+from lastlayer.heads.maps.feature_map import MAPS, ROWS, FeatureMap, Fourier, Relu, make_map
+
+__all__ = ["MAPS", "ROWS", "FeatureMap", "Fourier", "Relu", "make_map"]

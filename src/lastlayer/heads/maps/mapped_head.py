@@ -1,0 +1,208 @@
+"""A head behind a feature map: the map is fixed by the first rows, the head reads what it gives."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from lastlayer.catalogue import Abilities
+from lastlayer.errors import DataError, MergeError, OptionError
+from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
+from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.statistics.budget import check_budget
+from lastlayer.heads.statistics.head import StatisticsHead
+
+WIDTH = 2000
+_PIECE = 32 << 20  # bytes of mapped features at a time
+
+
+class MappedHead(Head):
+    """A head that reads class statistics of mapped features.
+
+    What of the map depends on the data is fixed by the first 1,000 rows, however they are cut into
+    batches; those rows are kept until then, and no longer. Asked before, it answers by a map fitted
+    to the rows so far, which is discarded. For a given map neither order nor batches matter,
+    merging is exact, and so is forgetting; but no row can be taken out of the map itself.
+
+    Args:
+        in_features: the size h of a feature vector.
+        n_classes: classes known beforehand.
+        preset: "exact" or "paper", without a difference: it is not the paper's.
+        width: the size of a mapped feature vector.
+        map: "relu" or "fourier".
+        seed: of the map's projection.
+        budget: bytes that its statistics may take.
+        like: a head, or its map, to take a fixed map from; width, map and seed are then its own.
+        **options: of the head behind the map.
+    """
+
+    passes = 1
+    kind: type[StatisticsHead]  # what reads the mapped features
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int,
+        preset: Preset,
+        *,
+        width: int,
+        map: str,
+        seed: int,
+        budget: int,
+        like: "FeatureMap | MappedHead | None",
+        **options: Any,
+    ) -> None:
+        chosen: dict[str, Any] = {"width": width, "map": map, "seed": seed}
+        if like is not None:
+            chosen = _taken_from(like, in_features)
+        super().__init__(in_features, n_classes, preset, **chosen, budget=budget, **options)
+        self._check_budget(n_classes)
+        self.map = make_map(chosen["map"], in_features, chosen["width"], chosen["seed"])
+        if like is not None:
+            self.map.load_state_dict(_map_of(like).state_dict())
+        self.first = Memory(in_features).double()
+        self._inner_options = options
+        self.inner = self._make_inner()
+        self._provisional: tuple[FeatureMap, StatisticsHead] | None = None
+
+    def _make_inner(self) -> StatisticsHead:
+        return self.kind(self.options["width"], self.n_classes, **self._inner_options)
+
+    @property
+    def abilities(self) -> Abilities:
+        """As the head behind the map, for a given map; it is not linear in the features."""
+        inner = self.inner.abilities
+        return Abilities(order_free=inner.order_free, merges=inner.merges, forgets=inner.forgets)
+
+    def _why_not(self, ability: str) -> str:
+        return self.inner._why_not(ability)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Follow to another device, but stay in float64, the kept rows too."""
+        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
+        self._stale, self._provisional = True, None
+        return self
+
+    def _check_budget(self, n_classes: int) -> None:
+        width = self.options["width"]
+        if isinstance(width, int):
+            needed = 8 * (width * width + n_classes * (width + 1) + width * self.in_features)
+            what = f"width {width} and {n_classes} classes"
+            check_budget(what, needed, self.options["budget"], "choose a smaller width")
+
+    def _grow(self, n_classes: int) -> None:
+        self._check_budget(n_classes)
+        super()._grow(n_classes)
+        self.inner._grow(n_classes)
+
+    def _learn(self, z: Tensor, y: Tensor) -> None:
+        self._provisional = None
+        if self.map.fitted:
+            self._fold(z, y)
+            return
+        missing = ROWS - len(self.first)
+        if len(z) >= missing:
+            self.map.fit(torch.cat([self.first.z.double(), z[:missing].double()]))
+            self._fold_first()
+            self._fold(z, y)
+        else:
+            self.first.append(z.double(), y)
+
+    def _fold_first(self) -> None:
+        """Learn the rows that were kept for the map, and keep them no longer."""
+        self._fold(self.first.z, self.first.y)
+        self.first.keep(self.first.y[:0])
+
+    def _fold(self, z: Tensor, y: Tensor) -> None:
+        for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
+            self.inner.observe(self.map(rows), classes)
+
+    def _cut(self, rows: Tensor) -> Iterator[Tensor]:
+        return iter(rows.split(max(_PIECE // (8 * self.map.width), 1)))
+
+    def _merge(self, other: Self) -> Self:
+        mine, others = self.map.fitted, other.map.fitted
+        if mine and others and not self.map.alike(other.map):
+            raise MergeError(
+                f"expected two '{self.name}' heads with the same map, got maps fixed by different "
+                f"first rows: make one head, and the others with like=that head"
+            )
+        merged = type(self)(**self.settings, n_classes=max(self.n_classes, other.n_classes))
+        merged.to(self.seen.device)
+        merged.map.load_state_dict((self if mine or not others else other).map.state_dict())
+        merged.inner = self.inner.merge(other.inner)
+        for part in (self, other):
+            merged._learn(part.first.z, part.first.y)
+        merged._take_counts()
+        return merged
+
+    def _forget(self, z: Tensor, y: Tensor) -> None:
+        if len(z) == 0:
+            return
+        if self.map.fitted:
+            self._check_forgettable(y)
+            for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
+                self.inner.forget(self.map(rows), classes)
+        else:
+            self.first.drop(z.double(), y)
+        self._take_counts()
+
+    def _check_forgettable(self, y: Tensor) -> None:
+        """Refuse before the first piece is taken out, so that nothing is when one cannot be."""
+        asked, there = y.bincount(minlength=self.n_classes), self.inner.statistics.count
+        if bool((asked > there).any()):
+            c = int((asked - there).argmax())
+            raise DataError(
+                f"cannot forget {int(asked[c])} samples of class {c}: "
+                f"only {int(there[c])} are in the statistics"
+            )
+
+    def _take_counts(self) -> None:
+        waiting = self.first.y.bincount(minlength=self.n_classes) > 0
+        self.seen = self.inner.seen | waiting
+        self._stale, self._provisional = True, None
+
+    def _refresh(self) -> None:
+        self._provisional = None if self.map.fitted else self._fit_provisionally()
+        self._reading()[1]._refresh_if_stale()
+
+    def _fit_provisionally(self) -> tuple[FeatureMap, StatisticsHead]:
+        """Make the map and the head that the rows so far would give."""
+        chosen = self.options["map"], self.in_features, self.options["width"], self.options["seed"]
+        feature_map = make_map(*chosen).to(self.seen.device)
+        feature_map.fit(self.first.z, provisional=True)
+        inner = self._make_inner().to(self.seen.device)
+        inner.observe(feature_map(self.first.z), self.first.y)
+        return feature_map, inner
+
+    def _reading(self) -> tuple[FeatureMap, StatisticsHead]:
+        return self._provisional or (self.map, self.inner)
+
+    def _logits(self, z: Tensor) -> Tensor:
+        feature_map, inner = self._reading()
+        logits = [inner._logits(feature_map(rows)) for rows in self._cut(z)]
+        return torch.cat(logits).masked_fill(~self.seen, -torch.inf)
+
+
+def _map_of(like: object) -> FeatureMap:
+    found = like.map if isinstance(like, MappedHead) else like
+    if not isinstance(found, FeatureMap):
+        raise OptionError(f"expected like= a head with a map, or a map, got {type(like).__name__}")
+    return found
+
+
+def _taken_from(like: object, in_features: int) -> dict[str, Any]:
+    """Give the width, the map and the seed of a map that is handed over."""
+    found = _map_of(like)
+    if found.in_features != in_features:
+        raise OptionError(
+            f"expected like= a map of {in_features} features, got one of {found.in_features}"
+        )
+    if not found.fitted:
+        raise OptionError(
+            f"expected like= a map that is fixed, got one that waits for its first {ROWS} rows: "
+            "let that head observe them, or fit a map of make_map to rows of your choice"
+        )
+    return {"width": found.width, "map": found.name, "seed": found.seed}

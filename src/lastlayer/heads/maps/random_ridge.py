@@ -1,0 +1,62 @@
+"""Ridge regression behind a random feature map; with "relu" it is RanPAC's."""
+
+from typing import Any, Literal
+
+from lastlayer.heads.head import Preset
+from lastlayer.heads.maps.feature_map import FeatureMap
+from lastlayer.heads.maps.mapped_head import WIDTH, MappedHead
+from lastlayer.heads.statistics.budget import BUDGET
+from lastlayer.heads.statistics.ridge import RidgeHead, Weigh
+
+
+class RandomRidgeHead(MappedHead):
+    """Least squares on one-hot targets behind a random feature map.
+
+    As RanPAC (McDonnell et al. 2023), with the features centred and scaled before the projection,
+    an intercept, and the penalty by generalised cross-validation on everything seen.
+
+    Args:
+        in_features: the size h of a feature vector.
+        n_classes: classes known beforehand.
+        preset: "exact" or "paper", without a difference.
+        width: the size of a mapped feature vector; statistics take width² · 8 bytes.
+        map: "relu" or "fourier".
+        seed: of the map's projection.
+        penalty: relative to the mean eigenvalue, or "gcv": by generalised cross-validation.
+        weigh: "samples" (each weighs the same) or "classes" (each class does).
+        budget: bytes that its statistics may take.
+        like: a head or a map to take a fixed map from.
+
+    >>> import torch
+    >>> z, y = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), [0, 0, 1, 1]
+    >>> head = RandomRidgeHead(in_features=2, width=50)
+    >>> head.observe(z, torch.tensor(y))  # what no linear layer can tell apart
+    >>> head.predict(z).tolist()
+    [0, 0, 1, 1]
+    """
+
+    name = "random_ridge"
+    kind = RidgeHead
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int = 0,
+        preset: Preset = "exact",
+        *,
+        width: int = WIDTH,
+        map: str = "relu",
+        seed: int = 0,
+        penalty: float | Literal["gcv"] = "gcv",
+        weigh: Weigh = "samples",
+        budget: int = BUDGET,
+        like: FeatureMap | MappedHead | None = None,
+    ) -> None:
+        shared: dict[str, Any] = {
+            "width": width,
+            "map": map,
+            "seed": seed,
+            "budget": budget,
+            "like": like,
+        }
+        super().__init__(in_features, n_classes, preset, **shared, penalty=penalty, weigh=weigh)

@@ -1,0 +1,24 @@
+"""What statistics may take of memory: more is refused before it is asked for."""
+
+from lastlayer.errors import OptionError
+
+BUDGET = 2 << 30  # bytes, unless a head is made with another
+
+
+def check_budget(what: str, needed: int, budget: int, remedy: str) -> None:
+    """Refuse statistics that take more than the budget, and say what would help.
+
+    >>> check_budget("width 10", 800, BUDGET, "choose a smaller width")
+    """
+    if not (isinstance(budget, int) and budget > 0):
+        raise OptionError(f"expected a budget in bytes above 0, got {budget!r}")
+    if needed > budget:
+        raise OptionError(
+            f"expected statistics of at most {_size(budget)}, got {_size(needed)} for {what}: "
+            f"{remedy}, or make the head with budget={needed} if there is as much memory"
+        )
+
+
+def _size(n: int) -> str:
+    mega, giga = n / 2**20, n / 2**30
+    return f"{giga:.1f} GiB" if giga >= 1 else f"{mega:.1f} MiB"

@@ -1,0 +1,143 @@
+"""Ridge regression from second moments alone: its penalty by generalised cross-validation."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# Penalties tried, relative to the mean of the eigenvalues; steps of a quarter of a decade. A grid,
+# so that statistics equal but for rounding choose the same one.
+PENALTIES = torch.logspace(-8, 2, 41, dtype=torch.float64)
+_SMALL = 32  # features up to which eigenvectors cost nothing
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What least squares needs of n samples, features and one-hot targets measured from means."""
+
+    gram: Tensor  # (h, h) Σ (z − m)(z − m)ᵀ, symmetric
+    cross: Tensor  # (h, n_classes) Σ (z − m)(y − p)ᵀ
+    spread: float  # Σ ‖y − p‖²
+    n: float  # samples; effective ones where they weigh unequally
+
+    @property
+    def level(self) -> float:
+        """The mean eigenvalue of the Gram matrix: what a relative penalty is relative to."""
+        return float(self.gram.diagonal().mean())
+
+
+class Reduced(ABC):
+    """Moments in a basis in which every penalty is cheap."""
+
+    values: Tensor  # (h,) eigenvalues of the Gram matrix
+    cross: Tensor  # (h, n_classes) in that basis
+
+    @abstractmethod
+    def solve(self, penalty: float) -> Tensor:
+        """Give the solution (h, n_classes) in this basis."""
+
+    @abstractmethod
+    def back(self, solution: Tensor) -> Tensor:
+        """Bring a solution back to the features' basis."""
+
+
+class _Eigenbasis(Reduced):
+    """By eigenvectors: 9 h³ operations, on any device."""
+
+    def __init__(self, gram: Tensor, cross: Tensor) -> None:
+        values, self._vectors = torch.linalg.eigh(gram)
+        self.values = values.clamp(min=0)
+        self.cross = self._vectors.mT @ cross
+
+    def solve(self, penalty: float) -> Tensor:
+        return self.cross / (self.values + penalty)[:, None]
+
+    def back(self, solution: Tensor) -> Tensor:
+        turned: Tensor = self._vectors @ solution
+        return turned
+
+
+class _Tridiagonal(Reduced):
+    """By Householder's reduction G = P T Pᵀ, T tridiagonal: 4/3 h³ operations, no eigenvectors."""
+
+    def __init__(self, gram: Tensor, cross: Tensor) -> None:
+        from scipy.linalg import eigvalsh_tridiagonal, lapack  # noqa: PLC0415  (CPU only)
+
+        self._lapack = lapack
+        h = len(gram)
+        # LAPACK's matrices lie in columns; a symmetric one is the same, and may be overwritten.
+        work, _ = lapack.dsytrd_lwork(h, lower=1)
+        reduced, self._d, self._e, self._tau, _ = lapack.dsytrd(
+            gram.numpy().copy().T, lower=1, lwork=int(work), overwrite_a=1
+        )
+        self._reflectors = np.asfortranarray(reduced[1:, :-1])
+        values = eigvalsh_tridiagonal(self._d, self._e, lapack_driver="sterf")
+        self.values = torch.from_numpy(values).clamp(min=0)
+        self.cross = torch.from_numpy(self._rotate("T", cross.numpy()))
+
+    def _rotate(self, trans: str, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Multiply by P or Pᵀ: the first row stays, the reflectors turn the others."""
+        rest = np.asfortranarray(columns[1:])
+        turned, _, _ = self._lapack.dormqr(
+            "L", trans, self._reflectors, self._tau, rest, lwork=64 * max(rest.shape[1], 1)
+        )
+        return np.concatenate([columns[:1], turned])
+
+    def solve(self, penalty: float) -> Tensor:
+        _, _, solution, _ = self._lapack.dptsv(self._d + penalty, self._e, self.cross.numpy())
+        return torch.from_numpy(np.ascontiguousarray(solution))
+
+    def back(self, solution: Tensor) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(self._rotate("N", solution.numpy())))
+
+
+def reduce(moments: Moments) -> Reduced:
+    """Reduce moments once, by what is fastest where they lie."""
+    if moments.gram.device.type != "cpu" or len(moments.gram) <= _SMALL:
+        return _Eigenbasis(moments.gram, moments.cross)
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415  (as scipy, for a CPU only)
+
+    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+        return _Tridiagonal(moments.gram, moments.cross)
+
+
+def cross_validate(moments: Moments, reduced: Reduced) -> float:
+    """Choose the penalty with the least generalised cross-validation error.
+
+    [RSS(λ)/n] / (1 − df/n)² with df = 1 + Σ s_i/(s_i + λ), the 1 for the intercept. RSS follows
+    from the moments: (G + λ)W = Q, so that tr(WᵀGW) = tr(WᵀQ) − λ‖W‖². What is left of it may be
+    rounding; then the largest of such penalties is chosen.
+    """
+    penalties = (PENALTIES * moments.level).tolist()
+    errors = []
+    for penalty in penalties:
+        w = reduced.solve(penalty)
+        rss = moments.spread - float((w * reduced.cross).sum()) - penalty * float(w.square().sum())
+        df = 1 + float((reduced.values / (reduced.values + penalty)).sum())
+        free = max(1 - df / moments.n, 1e-12)
+        errors.append(max(rss / moments.n, 1e-12) / free**2)
+    return float(penalties[int(np.argmin(errors))])
+
+
+def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
+    """Solve (G + λI) W = Q; give W (h, n_classes) and λ.
+
+    Args:
+        moments: of the data.
+        penalty: relative to the mean eigenvalue of G; None: by generalised cross-validation.
+    """
+    if penalty is None:
+        reduced = reduce(moments)
+        found = cross_validate(moments, reduced)
+        return reduced.back(reduced.solve(found)), found
+    found = penalty * moments.level
+    shifted = moments.gram.clone()
+    shifted.diagonal().add_(found)
+    factor, failed = torch.linalg.cholesky_ex(shifted)
+    rounding = len(shifted) * torch.finfo(shifted.dtype).eps
+    if bool(failed) or bool((factor.diagonal().square() <= rounding * shifted.diagonal()).any()):
+        raise np.linalg.LinAlgError("singular")
+    return torch.cholesky_solve(moments.cross, factor), found

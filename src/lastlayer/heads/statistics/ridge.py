@@ -1,0 +1,151 @@
+"""Ridge regression on one-hot targets, read from class statistics."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from lastlayer.errors import DataError, OptionError
+from lastlayer.heads.head import Preset
+from lastlayer.heads.statistics.class_statistics import Scatter
+from lastlayer.heads.statistics.head import FADES, StatisticsHead
+from lastlayer.heads.statistics.least_squares import Moments, ridge
+
+Weigh = Literal["samples", "classes"]
+
+
+class RidgeHead(StatisticsHead):
+    """Least squares on one-hot targets with an intercept, from counts, means and one scatter.
+
+    With S the within-class scatter and μ̄ the overall mean: G = S + Σ n_c (μ_c − μ̄)(μ_c − μ̄)ᵀ, and
+    w_c = (G + λ·tr(G)/h·I)⁻¹ n_c (μ_c − μ̄), intercept n_c/n − w_cᵀμ̄. Where nothing varies every
+    w_c is zero, and the largest class wins. It is not the paper's: both presets are the same.
+
+    Args:
+        in_features: the size h of a feature vector.
+        n_classes: classes known beforehand.
+        preset: "exact" or "paper", without a difference.
+        penalty: λ, relative to tr(G)/h, or "gcv": by generalised cross-validation.
+        weigh: "samples" (each weighs the same) or "classes" (each class does). From one scatter
+            for all classes the latter assumes that their covariances are equal.
+        per_class_scatter: keep n_classes · h² · 8 bytes more, so that ``forget_class`` and
+            ``weigh="classes"`` are exact.
+        half_life: samples after which what was learned counts half; None: it never fades.
+
+    >>> import lastlayer as ll
+    >>> data = ll.load_features("cifar10")
+    >>> head = RidgeHead(in_features=64)
+    >>> head.observe(data.train.z, data.train.y)
+    >>> round(100 * (head.predict(data.test.z) == data.test.y).double().mean().item(), 1)
+    65.4
+    """
+
+    name = "ridge"
+    weight: Tensor  # (n_classes, h), made anew by the first forward after a change
+    bias: Tensor  # (n_classes,)
+    centre: Tensor  # (h,) what features are measured from
+    penalty: float  # λ·tr(G)/h as last used
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int = 0,
+        preset: Preset = "exact",
+        *,
+        penalty: float | Literal["gcv"] = "gcv",
+        weigh: Weigh = "samples",
+        per_class_scatter: bool = False,
+        half_life: float | None = None,
+    ) -> None:
+        check_penalty(penalty)
+        if weigh not in ("samples", "classes"):
+            raise OptionError(f"expected weigh 'samples' or 'classes', got {weigh!r}")
+        options = {"penalty": penalty, "weigh": weigh, "per_class_scatter": per_class_scatter}
+        scatter: Scatter = "per_class" if per_class_scatter else "pooled"
+        super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
+        for name in ("weight", "bias", "centre"):
+            self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
+
+    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+        """Give the head as it is now as an ordinary layer, to put on the network."""
+        self._check_learned()
+        self._refresh_if_stale()
+        bias = (self.bias - self.weight @ self.centre).masked_fill(~self.seen, -torch.inf)
+        return linear_layer(self.weight, bias, dtype)
+
+    def _why_not(self, ability: str) -> str:
+        if self.fades:
+            return FADES
+        return (
+            "it keeps one scatter for all classes; call forget(z, y) with the samples of the "
+            "class, or make the head with per_class_scatter=True"
+        )
+
+    def _refresh(self) -> None:
+        by_class = self.options["weigh"] == "classes"
+        self.centre, share, moments = self._by_class() if by_class else self._by_sample()
+        if moments.level <= self.statistics.rounding() ** 2 * moments.n:  # nothing varies
+            self.weight = moments.cross.mT.clone().zero_()
+            self.bias, self.penalty = share, 0.0
+            return
+        asked = self.options["penalty"]
+        try:
+            w, self.penalty = ridge(moments, None if asked == "gcv" else float(asked))
+        except np.linalg.LinAlgError:
+            raise DataError(
+                f"expected a Gram matrix that can be inverted, got a singular one of "
+                f"{self.statistics.total} samples with {self.in_features} features: make the head "
+                "with a larger penalty, or with 'gcv'"
+            ) from None
+        self.weight, self.bias = w.mT.contiguous(), share
+
+    def _by_sample(self) -> tuple[Tensor, Tensor, Moments]:
+        s = self.statistics
+        n, count = float(s.total), s.count.to(torch.float64)
+        centre, mean = s.overall_mean(), s.mean
+        apart = torch.where((count > 0)[:, None], mean - centre, 0)
+        cross = (apart * count[:, None]).mT
+        gram = s.pooled_scatter() + cross @ apart
+        share = count / n
+        return centre, share, Moments(gram, cross, n * (1 - float(share.square().sum())), n)
+
+    def _by_class(self) -> tuple[Tensor, Tensor, Moments]:
+        """As if every class had as many samples; n is then the size that weighs as much."""
+        s = self.statistics
+        count = s.count.to(torch.float64)
+        known = count > 0
+        n_classes = int(known.sum())
+        share = known.to(torch.float64) / n_classes
+        centre = share @ s.mean
+        apart = torch.where(known[:, None], s.mean - centre, 0)
+        n = n_classes**2 / float(count[known].reciprocal().sum())
+        each = n / n_classes  # samples of a class
+        if s.kind == "per_class":
+            within = torch.einsum("c,chk->hk", each / count.clamp(min=1), s.scatter)
+            within = within.tril() + within.tril(-1).mT
+        else:
+            within = s.pooled_scatter() * (n / float(s.total))
+        cross = apart.mT * each
+        gram = within + cross @ apart
+        return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n)
+
+    def _logits(self, z: Tensor) -> Tensor:
+        logits = torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
+        return logits.masked_fill(~self.seen, -torch.inf)
+
+
+def check_penalty(penalty: object) -> None:
+    """Refuse what is no penalty."""
+    number = isinstance(penalty, int | float) and 0 <= penalty < float("inf")
+    if penalty != "gcv" and not number:
+        raise OptionError(f"expected penalty 'gcv' or a number of at least 0, got {penalty!r}")
+
+
+def linear_layer(weight: Tensor, bias: Tensor, dtype: torch.dtype | None) -> nn.Linear:
+    """Give an ordinary layer of a weight (n_classes, h) and a bias (n_classes,)."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype)
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        linear.bias.copy_(bias)
+    return linear.to(weight.device)

@@ -1,0 +1,151 @@
+"""A softmax layer trained on samples of class Gaussians: the nn.Linear that does not forget."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from lastlayer.catalogue import Abilities
+from lastlayer.errors import OptionError
+from lastlayer.heads.head import Preset
+from lastlayer.heads.statistics.budget import BUDGET
+from lastlayer.heads.statistics.gaussians import GaussianHead
+from lastlayer.heads.statistics.ridge import linear_layer
+
+STEPS, BATCH, RATE = 500, 2048, 0.05
+
+
+class SampledLinearHead(GaussianHead):
+    """A plain softmax layer, trained on fresh samples of the class Gaussians, never on kept rows.
+
+    As SLCA's classifier alignment (Zhang et al. 2023), with exact statistics. It is a function of
+    statistics and seed alone: at the first question after a change it is trained from zero, by a
+    fixed number of steps of Adam, each on new samples, in coordinates in which the covariance that
+    all classes share is the identity. It is not the paper's: both presets are the same.
+
+    Args:
+        in_features: the size h of a feature vector.
+        n_classes: classes known beforehand.
+        preset: "exact" or "paper", without a difference.
+        nu: how many samples the shared covariance counts for in each class; None: 2 h.
+        prior: "empirical" (a class is drawn as often as it was seen) or "uniform".
+        steps: of training; each costs about 2048 · h · (h + 3 n_classes) multiplications.
+        seed: of the samples.
+        budget: bytes that its statistics may take; training takes about as much again.
+
+    >>> import torch
+    >>> head = SampledLinearHead(in_features=2)
+    >>> head.observe(torch.tensor([[0.0, 0.0], [0.0, 1.0], [4.0, 0.0]]), torch.tensor([0, 0, 1]))
+    >>> head.predict(torch.tensor([[1.0, 0.0], [3.0, 1.0]])).tolist()
+    [0, 1]
+    """
+
+    name = "sampled_linear"
+    smaller = "use a head that keeps one scatter for all classes, slda or ridge"
+    weight: Tensor  # (n_classes, h), trained anew by the first forward after a change
+    bias: Tensor  # (n_classes,)
+    centre: Tensor  # (h,) what features are measured from
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int = 0,
+        preset: Preset = "exact",
+        *,
+        nu: float | None = None,
+        prior: Literal["empirical", "uniform"] = "empirical",
+        steps: int = STEPS,
+        seed: int = 0,
+        budget: int = BUDGET,
+    ) -> None:
+        if prior not in ("uniform", "empirical"):
+            raise OptionError(f"expected prior 'uniform' or 'empirical', got {prior!r}")
+        for name, number, least in (("steps", steps, 1), ("seed", seed, 0)):
+            if not (isinstance(number, int) and number >= least):
+                raise OptionError(f"expected {name} of at least {least}, got {number!r}")
+        options = {"prior": prior, "steps": steps, "seed": seed}
+        super().__init__(in_features, n_classes, preset, nu=nu, budget=budget, **options)
+        for name in ("weight", "bias", "centre"):
+            self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
+
+    @property
+    def abilities(self) -> Abilities:
+        """Every class has a scatter of its own; answers are a linear layer's."""
+        able = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
+        return Abilities(linear=True, **able)
+
+    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+        """Give the layer itself, to put on the network."""
+        self._check_learned()
+        self._refresh_if_stale()
+        return linear_layer(self.weight, self.bias - self.weight @ self.centre, dtype)
+
+    def _refresh(self) -> None:
+        s, shared = self.statistics, self._shared()
+        known = self.seen.nonzero().flatten()
+        share = s.count[known].double()
+        if self.options["prior"] == "uniform":
+            share = torch.ones_like(share)
+        share = share / share.sum()
+        self.centre = share @ s.mean[known]
+        root = torch.linalg.cholesky(shared)
+        mean = _whiten(root, s.mean[known] - self.centre)
+        factors = torch.stack(
+            [_whiten(root, self._factor(c, shared).mT) for c in known.tolist()]
+        )  # (k, h, h): a row of noise times it is a sample's deviation
+        weight, bias = self._train(mean, factors, share)
+        self.weight = s.mean.new_zeros(self.n_classes, self.in_features)
+        self.bias = s.mean.new_full((self.n_classes,), -torch.inf)
+        self.weight[known] = torch.linalg.solve_triangular(root.mT, weight.mT, upper=True).mT
+        self.bias[known] = bias
+
+    def _train(self, mean: Tensor, factors: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+        """Train from zero; give the mean of the second half's weights, which varies least."""
+        k, h = mean.shape
+        each = 2 * max(BATCH // (2 * k), 2)  # samples of a class in a step, weighing as its share
+        steps = self.options["steps"]
+        generator = torch.Generator().manual_seed(self.options["seed"])
+        target = torch.arange(k, device=mean.device).repeat_interleave(each)
+        importance = (share / each).repeat_interleave(each)[:, None]
+        state = Adam(mean.new_zeros(k, h + 1))
+        averaged = torch.zeros_like(state.weight)
+        for step in range(steps):
+            noise = torch.randn(k, each // 2, h, generator=generator).to(mean)
+            deviation = torch.bmm(noise, factors)  # taken both ways: half the work, less variance
+            z = torch.cat([mean[:, None] + deviation, mean[:, None] - deviation], 1).flatten(0, 1)
+            error = torch.softmax(z @ state.weight[:, :-1].mT + state.weight[:, -1], dim=1)
+            error[torch.arange(len(error)), target] -= 1
+            error *= importance
+            gradient = torch.cat([error.mT @ z, error.sum(dim=0)[:, None]], dim=1)
+            state.step(gradient, RATE * (1 - step / steps))
+            if 2 * step >= steps:
+                averaged += state.weight
+        averaged /= steps - (steps + 1) // 2
+        return averaged[:, :-1], averaged[:, -1]
+
+    def _logits(self, z: Tensor) -> Tensor:
+        logits = torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
+        return logits.masked_fill(~self.seen, -torch.inf)
+
+
+class Adam:
+    """Kingma and Ba's Adam for one weight, in its own precision."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.mean, self.square, self.steps = torch.zeros_like(weight), torch.zeros_like(weight), 0
+
+    def step(self, gradient: Tensor, rate: float) -> None:
+        """Take one step."""
+        self.steps += 1
+        self.mean.lerp_(gradient, 0.1)
+        self.square.lerp_(gradient.square(), 0.01)
+        mean = self.mean / (1 - 0.9**self.steps)
+        square = self.square / (1 - 0.99**self.steps)
+        self.weight -= rate * mean / (square.sqrt() + 1e-8)
+
+
+def _whiten(root: Tensor, rows: Tensor) -> Tensor:
+    """Bring rows (n, h) to coordinates in which root·rootᵀ is the identity."""
+    white: Tensor = torch.linalg.solve_triangular(root, rows.mT, upper=False).mT
+    return white

@@ -1,0 +1,306 @@
+"""Feature maps, and heads behind them: against scikit-learn, RanPAC's recursion, and by law."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import Ridge
+from streams import assert_same_bits, snapshot
+from torch import Tensor
+
+from lastlayer.catalogue import HEADS
+from lastlayer.errors import DataError, MergeError, OptionError, UnknownNameError
+from lastlayer.heads import load_head, make_head, make_map
+from lastlayer.heads.maps import MAPS, ROWS
+from lastlayer.heads.maps.mapped_head import MappedHead
+
+H, WIDTH = 5, 60
+RANDOM = ("random_ridge", "random_slda")
+every_map = pytest.mark.parametrize("kind", MAPS)
+every_random_head = pytest.mark.parametrize("name", RANDOM)
+
+
+def draw(n: int, seed: int = 0, n_classes: int = 4) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(n_classes, (n,), generator=generator)
+    centres = 2 * torch.randn(n_classes, H, generator=torch.Generator().manual_seed(99))
+    return centres[y] + torch.randn(n, H, generator=generator), y
+
+
+def random_head(name: str, **options: object) -> MappedHead:
+    head = make_head(name, H, **{"width": WIDTH, **options})
+    assert isinstance(head, MappedHead)
+    return head
+
+
+@every_map
+def test_a_map_is_what_it_says(kind: str) -> None:
+    z, _ = draw(50)
+    feature_map = make_map(kind, H, WIDTH, seed=3).fit(z)
+    rows, projection = z.double().numpy(), feature_map.projection.numpy()
+    if kind == "relu":
+        expected = np.maximum((rows - rows.mean(0)) / rows.std(0) @ projection.T, 0)
+    else:
+        distances = [np.linalg.norm(a - b) for i, a in enumerate(rows) for b in rows[:i]]
+        bandwidth = sorted(distances)[(len(distances) - 1) // 2]
+        angle = (rows - rows.mean(0)) / bandwidth @ projection.T + feature_map.offset.numpy()
+        expected = np.cos(angle)
+    np.testing.assert_allclose(feature_map(z).numpy(), expected, rtol=1e-10, atol=1e-12)
+    assert abs(projection.mean()) < 0.2
+    assert abs(projection.std() - 1) < 0.2
+
+
+@every_map
+def test_a_map_follows_from_its_seed(kind: str) -> None:
+    torch.manual_seed(1)
+    one, same, other = (make_map(kind, H, WIDTH, seed) for seed in (0, 0, 1))
+    assert_same_bits(one.state_dict(), same.state_dict())
+    assert not torch.equal(one.projection, other.projection)
+    assert float(make_map("relu", 2, 2).projection[0, 0]) == pytest.approx(0.1257302210933933)
+
+
+@settings(max_examples=20, deadline=None)
+@given(ends=st.sets(st.integers(1, ROWS + 200), max_size=5), name=st.sampled_from(RANDOM))
+def test_batches_do_not_matter_to_the_map(ends: set[int], name: str) -> None:
+    z, y = draw(ROWS + 200)
+    at_once, in_parts = random_head(name), random_head(name)
+    at_once.observe(z, y)
+    for rows in np.split(np.arange(len(y)), sorted(ends)):
+        in_parts.observe(z[rows], y[rows])
+        if len(rows):
+            in_parts.predict(z[:3])  # a provisional answer changes nothing
+    assert at_once.map.alike(in_parts.map)
+    assert at_once.map.alike(make_map(at_once.map.name, H, WIDTH).fit(z[:ROWS]))
+    torch.testing.assert_close(in_parts(z[:50]), at_once(z[:50]), rtol=1e-9, atol=1e-9)
+    assert len(at_once.first) == len(in_parts.first) == 0
+
+
+@every_random_head
+def test_a_provisional_answer_is_that_of_a_map_of_the_rows_so_far(name: str) -> None:
+    z, y = draw(300)
+    head = random_head(name)
+    head.observe(z, y)
+    given_map = make_map(head.options["map"], H, WIDTH).fit(z)
+    fixed = random_head(name, like=given_map)
+    fixed.observe(z, y)
+    assert not head.map.fitted
+    torch.testing.assert_close(head(z), fixed(z), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_random_ridge_is_scikit_learns_behind_the_map(kind: str) -> None:
+    z, y = draw(ROWS + 500)
+    queries, _ = draw(100, seed=1)
+    head = random_head("random_ridge", map=kind, penalty=0.01)
+    head.observe(z, y)
+    phi = head.map(z).numpy()
+    alpha = 0.01 * np.square(phi - phi.mean(0)).sum() / WIDTH
+    ridge = Ridge(alpha=alpha, solver="cholesky").fit(phi, np.eye(4)[y])
+    np.testing.assert_allclose(
+        head(queries), ridge.predict(head.map(queries).numpy()), rtol=1e-8, atol=1e-8
+    )
+
+
+@pytest.mark.parametrize("kind", MAPS)
+def test_random_slda_is_scikit_learns_behind_the_map(kind: str) -> None:
+    z, y = draw(ROWS + 500)
+    queries, _ = draw(100, seed=1)
+    head = random_head("random_slda", map=kind, shrinkage=0.1, prior="empirical")
+    head.observe(z, y)
+    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(head.map(z).numpy(), y)
+    got, expected = (
+        logits - logits.mean(axis=1, keepdims=True)
+        for logits in (head(queries).numpy(), lda.decision_function(head.map(queries).numpy()))
+    )
+    np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_it_is_ranpacs_recursion_but_for_the_intercept() -> None:
+    """G ← G + HᵀH, Q ← Q + HᵀY, W = (G + λI)⁻¹Q, task by task, with a column of ones unpenalised.
+
+    RanPAC has no intercept; least squares with one is the same on features and targets measured
+    from their means, so a large constant feature, whose weight is hardly penalised, stands for it.
+    """
+    z, y = draw(ROWS + 800)
+    queries, _ = draw(200, seed=1)
+    head = random_head("random_ridge", penalty=0.01)
+    gram, cross = np.zeros((WIDTH + 1, WIDTH + 1)), np.zeros((WIDTH + 1, 4))
+    for rows in np.split(np.arange(len(y)), [ROWS, ROWS + 300]):
+        head.observe(z[rows], y[rows])
+        mapped = head.map(z[rows]).numpy()
+        hidden = np.concatenate([mapped, np.full((len(rows), 1), 1e4)], axis=1)
+        gram += hidden.T @ hidden
+        cross += hidden.T @ np.eye(4)[y[rows]]
+    head(queries)
+    weight = np.linalg.solve(gram + head.inner.penalty * np.eye(WIDTH + 1), cross)
+    expected = head.map(queries).numpy() @ weight[:-1] + 1e4 * weight[-1]
+    np.testing.assert_allclose(head(queries), expected, rtol=1e-4, atol=1e-5)
+
+
+@every_random_head
+def test_a_class_that_returns_in_another_domain_is_as_seen_at_once(name: str) -> None:
+    z, y = draw(2 * ROWS)
+    shifted = z + 3.0  # every class returns elsewhere
+    in_turn, at_once = random_head(name), random_head(name)
+    in_turn.observe(z, y)
+    in_turn.observe(shifted, y)
+    at_once.observe(torch.cat([z, shifted]), torch.cat([y, y]))
+    phi = in_turn.map(torch.cat([z, shifted]))
+    labels = torch.cat([y, y])
+    centred = phi - torch.stack([phi[labels == c].mean(0) for c in range(4)])[labels]
+    for head in (in_turn, at_once):
+        scatter = head.inner.statistics.pooled_scatter()
+        torch.testing.assert_close(scatter, centred.mT @ centred, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(in_turn(z), at_once(z), rtol=1e-8, atol=1e-8)
+
+
+@every_random_head
+@pytest.mark.parametrize("sizes", [(40, 50), (700, 600), (ROWS, 10), (10, ROWS + 50), (0, 30)])
+def test_merging_equals_the_union(name: str, sizes: tuple[int, int]) -> None:
+    z, y = draw(sum(sizes))
+    left, right, union = (random_head(name) for _ in range(3))
+    union.observe(z, y)
+    left.observe(z[: sizes[0]], y[: sizes[0]])
+    right.observe(z[sizes[0] :], y[sizes[0] :])
+    if right.map.fitted:  # then its map is the given one
+        union = random_head(name, like=right)
+        union.observe(z, y)
+    before = snapshot(left), snapshot(right)
+    merged = left.merge(right)
+    torch.testing.assert_close(merged(z), union(z), rtol=1e-8, atol=1e-8)
+    assert_same_bits(snapshot(left), before[0])
+    assert_same_bits(snapshot(right), before[1])
+
+
+@every_random_head
+def test_heads_with_different_maps_are_not_merged(name: str) -> None:
+    z, y = draw(2 * ROWS)
+    left, right = random_head(name), random_head(name)
+    left.observe(z[:ROWS], y[:ROWS])
+    right.observe(z[ROWS:], y[ROWS:])
+    with pytest.raises(MergeError, match=r"same map.*different first rows.*like=that head"):
+        left.merge(right)
+    right = random_head(name, like=left)
+    right.observe(z[ROWS:], y[ROWS:])
+    union = random_head(name)
+    union.observe(z, y)
+    torch.testing.assert_close(left.merge(right)(z), union(z), rtol=1e-8, atol=1e-8)
+
+
+@every_random_head
+def test_forgetting_keeps_the_map(name: str) -> None:
+    z, y = draw(ROWS + 300)
+    head = random_head(name)
+    head.observe(z, y)
+    rest = random_head(name, like=head)
+    rest.observe(z[200:], y[200:])
+    head.forget(z[:200], y[:200])
+    torch.testing.assert_close(head(z), rest(z), rtol=1e-7, atol=1e-7)
+    assert head.map.alike(rest.map)
+    before = snapshot(head)
+    with pytest.raises(DataError, match="cannot forget"):
+        head.forget(z.repeat(5, 1), y.repeat(5))  # several pieces, of which the first could go
+    assert_same_bits(snapshot(head), before)
+
+
+@every_random_head
+def test_a_fixed_map_is_saved_with_the_head(name: str, tmp_path: object) -> None:
+    z, y = draw(ROWS + 5)
+    head = random_head(name, seed=7)
+    head.observe(z, y)
+    head.save(f"{tmp_path}/head")
+    loaded = load_head(f"{tmp_path}/head")
+    assert isinstance(loaded, MappedHead)
+    assert loaded.map.alike(head.map)
+    assert torch.equal(loaded(z), head(z))
+    assert torch.equal(copy.deepcopy(head).merge(loaded)(z), head.merge(head)(z))
+
+
+def test_like_takes_over_all_of_the_map() -> None:
+    z, y = draw(ROWS)
+    head = random_head("random_slda", map="relu", seed=5, width=30)
+    with pytest.raises(OptionError, match="fixed, got one that waits for its first 1000 rows"):
+        random_head("random_ridge", like=head)
+    head.observe(z, y)
+    other = random_head("random_ridge", like=head)
+    assert other.map.alike(head.map)
+    assert (other.options["width"], other.options["map"], other.options["seed"]) == (30, "relu", 5)
+    assert "like" not in other.settings
+    with pytest.raises(OptionError, match="a map of 6 features, got one of 5"):
+        make_head("random_ridge", H + 1, like=head)
+    with pytest.raises(OptionError, match="a head with a map, or a map, got str"):
+        make_head("random_ridge", H, like="relu")
+
+
+@every_random_head
+def test_impossible_widths_are_refused(name: str) -> None:
+    for width in (0, -3, 2.5):
+        with pytest.raises(OptionError, match=f"expected a width of at least 1, got {width}"):
+            make_head(name, H, width=width)
+    with pytest.raises(OptionError, match=r"at most 2.0 GiB, got 7\d+\.\d GiB for width 100000"):
+        make_head(name, H, width=100_000)
+    with pytest.raises(UnknownNameError, match="did you mean 'relu'"):
+        make_head(name, H, map="rleu")
+    with pytest.raises(OptionError, match="seed"):
+        make_head(name, H, seed=-1)
+
+
+@every_random_head
+@pytest.mark.parametrize("kind", MAPS)
+def test_limit_cases_are_answered(name: str, kind: str) -> None:
+    """One class, one row, constant features, fewer samples than classes: never NaN."""
+    z, _ = draw(30)
+    one = random_head(name, map=kind, n_classes=50)
+    one.observe(z[:1], torch.tensor([49]))
+    assert one.predict(z).tolist() == [49] * 30
+    constant = random_head(name, map=kind)
+    constant.observe(torch.ones(6, H), torch.arange(6))
+    assert constant(z).isfinite().all()
+    partly = z.clone()
+    partly[:, 2] = 7.5
+    head = random_head(name, map=kind)
+    head.observe(partly, torch.arange(30) % 3)
+    assert head(z).isfinite().all()
+
+
+@every_random_head
+def test_first_rows_that_are_all_the_same_are_refused(name: str) -> None:
+    head = random_head(name)
+    head.observe(torch.ones(ROWS - 1, H), torch.zeros(ROWS - 1, dtype=torch.int64))
+    before = snapshot(head)
+    with pytest.raises(DataError, match=r"first rows that differ.*1000 that are all the same"):
+        head.observe(torch.ones(1, H), torch.tensor([0]))
+    assert_same_bits(snapshot(head), before)
+    head.observe(torch.zeros(2, H), torch.tensor([1, 1]))
+    assert head.map.fitted
+    assert head.predict(torch.tensor([[0.0] * H, [1.0] * H])).tolist() == [1, 0]
+
+
+def test_a_narrower_head_loses_nothing() -> None:
+    z, y = draw(60)
+    head, same = random_head("random_ridge"), random_head("random_ridge")
+    for one in (head, same):
+        one.observe(z.double() / 3, y)
+    assert torch.equal(head.float()(z), same(z))
+
+
+@pytest.mark.parametrize(
+    ("known", "card"),
+    [(known, card) for card in HEADS.values() for known in card.known_as],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_the_names_of_other_works_lead_here(known: str, card: object) -> None:
+    for written in (known, known.upper()):
+        with pytest.raises(UnknownNameError, match=rf"it is '{card.name}' here: write make_head"):
+            make_head(written, H)
+    example = card.known_as[known].replace("in_features", str(H)).replace("10_000", "50")
+    assert eval(example, {"make_head": make_head}).name == card.name
+
+
+def test_all_asked_for_names_are_known() -> None:
+    known = {name for card in HEADS.values() for name in card.known_as}
+    assert {"ranpac", "klda", "randumb", "acil"} <= known
