@@ -1,4 +1,4 @@
-"""Heads beyond the paper on the bundled features: the table of docs/heads/random_ridge.md.
+"""Heads beyond the paper on the bundled features: the table in results/beyond.
 
 python benchmarks/beyond.py [--device cuda] [--out results/beyond] [--seeds 5] [--widths 1000 2000]
 

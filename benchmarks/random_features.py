@@ -52,7 +52,7 @@ def rows(
         n_classes, h, generator=torch.Generator(device).manual_seed(9), device=device
     )
     y = torch.randint(n_classes, (n,), generator=generator, device=device)
-    return 0.5 * centres[y] + torch.randn(n, h, generator=generator, device=device), y
+    return 0.15 * centres[y] + torch.randn(n, h, generator=generator, device=device), y
 
 
 def mapped_head(h: int, width: int, n_classes: int, z: Tensor) -> MappedHead:
