@@ -18,7 +18,7 @@ EVERY_HEAD = [(name, preset) for name in all_heads() for preset in ("exact", "pa
 
 def make_head(name: str, *sizes: int, **options: Any) -> Head:
     """Make a head, a narrow one if it has a width."""
-    base = name.partition("+")[0]
+    base = str(name).partition("+")[0]
     if base in HEADS and "width" in options_of(base):
         options.setdefault("width", WIDTH)
     return heads.make_head(name, *sizes, **options)
