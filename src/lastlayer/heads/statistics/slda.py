@@ -154,8 +154,8 @@ def _shrink_to_identity(covariance: Tensor) -> Tensor:
 def _without_rounding(covariance: Tensor, least: float) -> Tensor:
     """Let nothing vary in the directions whose variance could be rounding."""
     values, directions = torch.linalg.eigh(covariance)
-    varying: Tensor = directions * torch.where(values > least, values, 0)
-    return varying @ directions.mT
+    left: Tensor = (directions * torch.where(values > least, values, 0)) @ directions.mT
+    return left
 
 
 def _factor(covariance: Tensor) -> Tensor | None:
