@@ -17,7 +17,7 @@ except ImportError:  # without scipy everything works, at half the speed on a CP
 _BLAS = None if dsyrk is None else ThreadpoolController()
 _ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
-_CACHE = 1 << 18  # bytes that stay in a core's cache from one pass to the next
+_CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
 _AHEAD = 2  # pieces on their way to a GPU
 _LOCAL = threading.local()
 _FEW, _MANY = 1 << 17, 1 << 26  # products from which syrk pays, and from which more threads do
@@ -64,8 +64,8 @@ def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
     size = len(rows) if rows.device.type != "cpu" else max(_CACHE // (8 * rows.shape[1]), 1)
     for part, where, out in zip(*(t.split(size) for t in (rows, place, squares)), strict=True):
         d = torch.index_select(centre, 0, where, out=room("rows", len(part), rows))
-        torch.sum(torch.sub(part, d, out=d).square_(), dim=1, out=out)
-    return squares
+        torch.linalg.vector_norm(torch.sub(part, d, out=d), dim=1, out=out)
+    return squares.square_()
 
 
 def room(name: str, n: int, like: Tensor) -> Tensor:
