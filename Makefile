@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN = .venv/bin
-INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
+INSTALL = $(BIN)/python -m pip --disable-pip-version-check install -q
 
 # Threads that wait sleep instead of spinning: a busy machine is then not many times slower.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -12,10 +12,10 @@ STUDY = $(BIN)/lastlayer run
 
 .PHONY: study test test-images fuzz kill-studies gallery bench-avalanche clean
 
-study: .venv/.study
+study: .venv/.ready
 	$(STUDY)
 
-test: .venv/.dev
+test: .venv/.ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -27,7 +27,7 @@ test: .venv/.dev
 FILES = 1000
 CALLS = 10000
 SECONDS = 600
-fuzz: .venv/.dev
+fuzz: .venv/.ready
 	$(BIN)/python -m tests.fuzz --files $(FILES) --calls $(CALLS) --seconds $(SECONDS)
 
 # What needs torchvision, timm or Continuum. torchvision from PyPI works with PyTorch's large build
@@ -64,7 +64,7 @@ REPLAY_GALLERY = replay-balance-cifar10-images-cifar10 \
     replay-causes-cifar10-images-cifar10 \
     replay-drift-angle-0-01-cifar10-images-cifar10 \
     replay-drift-along-0-01-cifar10-images-cifar10
-gallery: .venv/.study
+gallery: .venv/.ready
 	$(BIN)/lastlayer report results/paper
 	$(BIN)/lastlayer report results/replay
 	cp $(GALLERY:%=results/paper/figures/%.svg) docs/figures
@@ -80,29 +80,25 @@ clean:
 
 # Stamps: made again whenever what is to be installed has changed. The build uses the pinned
 # setuptools of .venv, so that the package itself is built from pinned versions too.
-.venv/.study: .venv/.made pyproject.toml constraints.txt
-	@echo "installing lastlayer into .venv (PyTorch is large: minutes the first time)"
-	@$(INSTALL) setuptools
-	@$(INSTALL) --no-build-isolation -e .
-	@touch $@
-
-.venv/.dev: .venv/.made pyproject.toml constraints.txt
+# Everything but PyTorch is held to its hash; PyTorch has several builds of one version (SECURITY.md).
+.venv/.ready: .venv/.made pyproject.toml constraints.txt locked.txt
 	@echo "installing lastlayer and its checks into .venv (PyTorch is large: minutes the first time)"
-	@$(INSTALL) setuptools
-	@$(INSTALL) --no-build-isolation -e '.[dev]'
-	@touch .venv/.study $@
+	@$(INSTALL) --require-hashes --no-deps -r locked.txt
+	@$(INSTALL) -c constraints.txt torch
+	@$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
 
 .venv-images/.dev: .venv-images/.made pyproject.toml constraints.txt constraints-images.txt
 	@echo "installing lastlayer with torchvision into .venv-images (several GB: minutes)"
-	@$(INSTALL) setuptools
-	@$(INSTALL) -c constraints-images.txt --no-build-isolation -e '.[images,dev]' continuum six
+	@$(INSTALL) -c constraints.txt setuptools
+	@$(INSTALL) -c constraints.txt -c constraints-images.txt --no-build-isolation -e '.[images,dev]' continuum six
 	@touch $@
 
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \
     benchmarks/constraints-avalanche.txt
 	@echo "installing lastlayer and Avalanche into .venv-avalanche (several GB: minutes)"
-	@$(INSTALL) setuptools
-	@$(INSTALL) -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
+	@$(INSTALL) -c constraints.txt setuptools
+	@$(INSTALL) -c constraints.txt -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
 	@touch $@
 
 .venv/.made .venv-images/.made .venv-avalanche/.made:

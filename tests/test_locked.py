@@ -1,0 +1,44 @@
+"""What make installs is held to hashes: all that constraints.txt pins, but for PyTorch."""
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def lock() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("lock", ROOT / ".ci" / "lock.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_pin_has_hashes(lock: ModuleType) -> None:
+    text = (ROOT / "locked.txt").read_text()
+    pins = list(lock.pins((ROOT / "constraints.txt").read_text().splitlines()))
+    assert (
+        re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.M) == pins
+    )
+    assert "torch" not in dict(pins)
+    assert text.startswith(lock.HEADER)
+
+
+def test_which_files_are_wanted(lock: ModuleType) -> None:
+    wanted = ("a-1-py3-none-any.whl", "a-1.tar.gz", "a-1-cp311-cp311-manylinux_2_28_x86_64.whl",
+              "a-1-cp39-abi3-macosx_11_0_arm64.whl", "a-1-py2.py3-none-any.whl")  # fmt: skip
+    unwanted = ("a-1-cp39-cp39-win_amd64.whl", "a-1-pp311-pypy311_pp73-win_amd64.whl",
+                "a-1-cp314-cp314t-macosx_11_0_arm64.whl", "a-1-cp312-cp312-win32.whl")  # fmt: skip
+    assert all(map(lock.wanted, wanted))
+    assert not any(map(lock.wanted, unwanted))
+    files = [
+        (name, digit * 64) for name, digit in zip((*wanted[:2], unwanted[0]), "abc", strict=True)
+    ]
+    expected = [f"    --hash=sha256:{digit * 64}" for digit in "ab"]
+    assert lock.entry("a", "1", iter(files)) == " \\\n".join(["a==1", *expected])
