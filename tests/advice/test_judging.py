@@ -1,5 +1,6 @@
 """Judging: candidates learn from the rest, whatever the scale of the features."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,13 +64,13 @@ def test_the_answer_does_not_depend_on_the_scale_of_the_features(factor):
 
 
 def test_features_are_measured_without_overflow():
-    assert feature_scale(torch.full((3, 4), 1e30), norm=1.0) == 2e30
+    assert feature_scale(torch.full((3, 4), 1e30), norm=1.0) == pytest.approx(2e30)
     assert feature_scale(torch.zeros(3, 4), norm=1.0) == 1.0
 
 
 def test_heads_too_large_to_train_are_left_out_with_a_word():
-    y = torch.arange(60_000).repeat(2)
-    z = torch.randn(120_000, 4, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(20_000).repeat(2)
+    z = torch.randn(40_000, 4, generator=torch.Generator().manual_seed(0))
     judgement = judge(lay_out(ll.FeatureSet(z, {"y": y}), None), ["linear", "mean"])
     assert "too many" in judgement.left_out["linear"]
     assert list(judgement.verdicts) == ["mean"]

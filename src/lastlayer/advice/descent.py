@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from lastlayer.advice.split import PART, Split, hold_out
 from lastlayer.catalogue import card_of, split_name
@@ -13,7 +15,7 @@ from lastlayer.heads.gradient.members import Members
 from lastlayer.training.batches import BATCH_SIZE
 from lastlayer.training.fleet import EVALUATE, Member, launch
 from lastlayer.training.lockstep import epoch_of_batches
-from lastlayer.training.plan import Job, default_memory, member_bytes, plan
+from lastlayer.training.plan import CACHE, Job, default_memory, member_bytes, plan
 from lastlayer.training.pool import Pool, Rules, Stream, Vectors
 from lastlayer.training.stepper import Stepper
 
@@ -22,9 +24,7 @@ RATES = (1.0, 5.0, 0.2, 25.0, 0.04)  # times the card's; of equally good ones th
 EPOCHS, STEPS, STEPS_OF_TASK = 5, 200, 10  # at least
 GRID_WORK = 4e12  # multiplications that finding the rates may take; streams are thinned to fit
 WORK = 4e13  # multiplications that training may take; beyond it such heads are left out
-LARGEST = 256 << 20  # bytes that one head may take in training
-
-Told = Callable[[float], None]  # takes work done
+LARGEST = 64 << 20  # bytes that one head may take in training
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,81 +94,91 @@ def thinned(trial: Trial, n_heads: int, seed: int = 0) -> Trial:
     return replace(trial, split=split, checkpoints=last, vectors_of=frozenset())
 
 
-def find_rates(trial: Trial, heads: Sequence[str], seed: int = 0) -> "list[Callable[[], Rated]]":
-    """Give the pieces of work that tell how right each head is with each rate, on an inner split.
+Pair = tuple[str, float]  # a head and its learning rate
+Rated = dict[tuple[int, str, float], float]  # split, head and rate → share right
 
-    Each piece returns {(head, rate): share right}.
-    """
-    inner = thinned(trial, len(heads), seed)
+
+def find_rates(
+    trials: Sequence[Trial], heads: Sequence[str], seed: int = 0
+) -> list[Callable[[], Rated]]:
+    """Give the pieces of work that tell how right each head is with each rate, on inner splits."""
+    inner = [thinned(trial, len(trials) * len(heads), seed) for trial in trials]
     pairs = [(head, card_of(head).rate(None) * factor) for head in heads for factor in RATES]
 
-    def rate(numbers: list[int]) -> Rated:
-        outcomes = sail(inner, [pairs[i] for i in numbers])
-        y = inner.pool.y[inner.split.held]
-        shares = [float((outcome.answers == y).double().mean()) for outcome in outcomes]
-        return {pairs[i]: share for i, share in zip(numbers, shares, strict=True)}
+    def rate(splits: Sequence[int], members: Sequence[int]) -> Rated:
+        own = [pairs[k] for k in members]
+        found: Rated = {}
+        outcomes = sail([inner[s] for s in splits], [own] * len(splits))
+        for s, of_split in zip(splits, outcomes, strict=True):
+            y = inner[s].pool.y[inner[s].split.held]
+            for pair, outcome in zip(own, of_split, strict=True):
+                found[s, *pair] = float((outcome.answers == y).double().mean())
+        return found
 
-    return [_piece(rate, numbers) for numbers in fleets(inner, pairs)]
-
-
-Rated = dict[tuple[str, float], float]
-
-
-def _piece(rate: Callable[[list[int]], Rated], numbers: list[int]) -> Callable[[], Rated]:
-    return lambda: rate(numbers)
+    return [partial(rate, *fleet) for fleet in fleets(inner, pairs)]
 
 
-def best_rate(rated: Sequence[Rated], head: str) -> float:
-    """Return the rate with which a head was right most often over all splits."""
-    own = card_of(head).rate(None)
-    rates = [own * factor for factor in RATES]
-    return max(rates, key=lambda rate: sum(of_split[head, rate] for of_split in rated))
+def best_rate(rated: Rated, head: str, splits: Sequence[int]) -> float:
+    """Return the rate with which a head was right most often, over some splits."""
+    rates = [card_of(head).rate(None) * factor for factor in RATES]
+    return max(rates, key=lambda rate: sum(rated[s, head, rate] for s in splits))
 
 
-def fleets(trial: Trial, pairs: Sequence[tuple[str, float]]) -> list[list[int]]:
-    """Group heads with their rates into fleets that fit the memory."""
-    stream = Stream(tuple(rows for rows in trial.split.tasks if len(rows)))
+def fleets(trials: Sequence[Trial], pairs: Sequence[Pair]) -> list[tuple[list[int], list[int]]]:
+    """Group splits and heads into fleets that stay in the cache: (splits, members) of each."""
+    pool, rules = trials[0].pool, Rules()
+    stream = Stream(tuple(rows for rows in trials[0].split.tasks if len(rows)))
     jobs = [Job(stream, _member(*pair)) for pair in pairs]
-    planned = plan(jobs, trial.pool, Rules(), default_memory(trial.pool.z.device) // 2)
-    return [numbers for fleet in planned for numbers in fleet.jobs]
+    planned = plan(jobs, pool, rules, default_memory(pool.z.device) // 2)
+    found = []
+    for members in (numbers for fleet in planned for numbers in fleet.jobs):
+        size = max(1, CACHE // (len(members) * member_bytes(pool, rules)))
+        for start in range(0, len(trials), size):
+            found.append((list(range(len(trials)))[start : start + size], members))
+    return found
 
 
-def sail(
-    trial: Trial, pairs: Sequence[tuple[str, float]], told: Told | None = None
-) -> list[Outcome]:
-    """Train heads with their rates side by side on one split, and look at them on the way."""
-    fleet = launch(trial.pool, [[_member(*pair) for pair in pairs]], "exact")
-    step = Stepper(fleet, trial.pool)
-    epochs = epochs_for([len(rows) for rows in trial.split.tasks])
+def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[Outcome]]:
+    """Train ``pairs[s]`` on the split ``trials[s]``, all side by side, and look at them on the way.
+
+    The heads must be the same for all splits; their rates are free.
+    """
+    pool = trials[0].pool
+    fleet = launch(pool, [[_member(*pair) for pair in own] for own in pairs], "exact")
+    step = Stepper(fleet, pool)
+    epochs = epochs_for([len(rows) for rows in trials[0].split.tasks])
     rules = Rules(epochs=epochs, skip_single=False)
-    device = trial.pool.z.device
-    right, vectors = [], []
-    answers = torch.full((len(pairs), len(trial.split.held)), -1)
-    for number, rows in enumerate(trial.split.tasks):
-        if len(rows):
-            stream, generator = Stream((rows,)), torch.Generator().manual_seed(number)
-            for _ in range(epochs):
-                for batch, share in epoch_of_batches([stream], 0, rules, [generator], device):
-                    step(batch, share)
-            fleet.mark_diverged()
-        if number in trial.checkpoints:
-            answers = _answers(fleet, trial)
-            right.append(count_right(trial, answers, number))
-            vectors.append([part[0].cpu() for part in fleet.vectors()])
-        if told is not None:
-            told(len(rows) / max(trial.n, 1))
+    seen: list[Tensor] = []  # answers (S, K, m) at each checkpoint
+    vectors = []
+    for task in range(len(trials[0].split.tasks)):
+        streams = [Stream((trial.split.tasks[task],)) for trial in trials]
+        generators = [torch.Generator().manual_seed(task) for _ in trials]
+        for _ in range(epochs):
+            for rows, share in epoch_of_batches(streams, 0, rules, generators, pool.z.device):
+                step(rows, share)
+        fleet.mark_diverged()
+        if task in trials[0].checkpoints:
+            seen.append(_answers(fleet, trials))
+            if any(trial.vectors_of for trial in trials):
+                vectors.append(fleet.vectors())
     return [
-        Outcome(answers[k], torch.stack([counts[k] for counts in right]), _kept(trial, pair, k, vectors))
-        for k, pair in enumerate(pairs)
+        [_outcome(trials[s], pair[0], [a[s, k] for a in seen], [[p[s, k] for p in v] for v in vectors])
+         for k, pair in enumerate(own)]
+        for s, own in enumerate(pairs)
     ]
 
 
-def _kept(
-    trial: Trial, pair: tuple[str, float], k: int, vectors: list[list[Tensor]]
-) -> Vectors | None:
-    if pair[0] not in trial.vectors_of:
-        return None
-    return Vectors(*(torch.stack(parts) for parts in zip(*[[p[k] for p in v] for v in vectors])))
+def _outcome(
+    trial: Trial, head: str, seen: list[Tensor], vectors: list[list[Tensor]]
+) -> Outcome:
+    """Put together what came of one head; answers are padded beyond the split's own rows."""
+    m = len(trial.split.held)
+    points = zip(trial.checkpoints, seen, strict=True)
+    right = torch.stack([count_right(trial, answers[:m], task) for task, answers in points])
+    kept = None
+    if head in trial.vectors_of:
+        kept = Vectors(*(torch.stack(parts) for parts in zip(*vectors, strict=True)))
+    return Outcome(seen[-1][:m], right, kept)
 
 
 def count_right(trial: Trial, answers: Tensor, task: int) -> Tensor:
@@ -178,20 +188,21 @@ def count_right(trial: Trial, answers: Tensor, task: int) -> Tensor:
     return ((answers == trial.pool.y[held]) & come).sum(dim=-1)
 
 
-def _answers(fleet: Members, trial: Trial) -> Tensor:
-    """Give the class (K, m) that each member answers for the held-out rows; −1: it diverged."""
+def _answers(fleet: Members, trials: Sequence[Trial]) -> Tensor:
+    """Give the class (S, K, m) that members answer for held-out rows, padded; −1: diverged."""
     rows, _ = fleet.rows()
-    _, members, n_classes, _ = rows.shape
-    chunk = max(EVALUATE["cpu"] // (members * n_classes), 16)
+    streams, members, n_classes, _ = rows.shape
+    held = pad_sequence([trial.split.held for trial in trials], batch_first=True)
+    chunk = max(EVALUATE["cpu"] // (streams * members * n_classes), 16)
     found = []
-    for part in trial.split.held.split(chunk):
-        z = trial.pool.z[part]
+    for part in held.split(chunk, dim=1):
+        z = trials[0].pool.z[part]
         scores = fleet.scores(z, rows, fleet.inverse_input(z))
         if fleet.seen is not None:
             scores.masked_fill_((fleet.seen == 0)[:, None, :, None], -torch.inf)
-        found.append(scores[0].argmax(dim=1))
-    answers = torch.cat(found, dim=1)
-    answers[fleet.diverged[0] >= 0] = -1
+        found.append(scores.argmax(dim=2))
+    answers = torch.cat(found, dim=2)
+    answers[fleet.diverged >= 0] = -1
     return answers
 
 

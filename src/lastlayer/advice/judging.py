@@ -15,6 +15,7 @@ from lastlayer.advice.course import Course, feature_scale
 from lastlayer.advice.descent import (
     NORM,
     Outcome,
+    Pair,
     Trial,
     best_rate,
     count_right,
@@ -144,19 +145,19 @@ def _sail_all(
     """Train the heads that need gradients on all splits; also give the rate that suits each."""
     if not heads:
         return {}, {}
-    for number, trial in enumerate(trials):
-        effort = 5 * work_of(trial) * len(heads)
-        for piece in (pieces := find_rates(trial, heads, seed)):
-            work.add(number, piece, effort / len(pieces))
-    rated = {number: _merged(parts) for number, parts in work.run().items()}
-    for number, trial in enumerate(trials):
-        pairs = [(name, best_rate([rated[number]], name)) for name in heads]
-        for numbers in (groups := fleets(trial, pairs)):
-            effort = work_of(trial) * len(heads) / len(groups)
-            work.add(number, partial(_sail, trial, [pairs[i] for i in numbers]), effort)
-    sailed = {number: _merged(parts) for number, parts in work.run().items()}
-    outcomes = {name: [sailed[number][name] for number in range(len(trials))] for name in heads}
-    return outcomes, {name: best_rate(list(rated.values()), name) for name in heads}
+    everywhere = range(len(trials))
+    effort = sum(map(work_of, trials)) * len(heads)
+    for piece in (pieces := find_rates(trials, heads, seed)):
+        work.add("rates", piece, 5 * effort / len(pieces))
+    rated = _merged(work.run()["rates"])
+    pairs = [[(name, best_rate(rated, name, [s])) for name in heads] for s in everywhere]
+    for splits, members in (groups := fleets(trials, pairs[0])):
+        own = [[pairs[s][k] for k in members] for s in splits]
+        sailing = partial(_sail, splits, [trials[s] for s in splits], own)
+        work.add("fleets", sailing, effort / len(groups))
+    sailed = _merged(work.run()["fleets"])
+    outcomes = {name: [sailed[s, name] for s in everywhere] for name in heads}
+    return outcomes, {name: best_rate(rated, name, everywhere) for name in heads}
 
 
 def _verdict(
@@ -203,9 +204,15 @@ def _on(trial: Trial, z: Tensor) -> Trial:
     return replace(trial, pool=replace(trial.pool, z=z, test_z=z[:0]))
 
 
-def _sail(trial: Trial, pairs: list[tuple[str, float]]) -> dict[str, Outcome]:
-    outcomes = sail(trial, pairs)
-    return {head: outcome for (head, _), outcome in zip(pairs, outcomes, strict=True)}
+def _sail(
+    splits: Sequence[int], trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]
+) -> dict[tuple[int, str], Outcome]:
+    outcomes = sail(trials, pairs)
+    return {
+        (s, head): outcome
+        for s, own, of_split in zip(splits, pairs, outcomes, strict=True)
+        for (head, _), outcome in zip(own, of_split, strict=True)
+    }
 
 
 def _merged(parts: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
