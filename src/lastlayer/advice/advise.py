@@ -145,7 +145,7 @@ def advise(
     references = retrained(course, judgement, choice.head, seed)
     finer = finer_labels(course, judgement, choice.head, seed)
     tell.next()
-    tested = on_test_rows(course, choice.head, seed)
+    tested = on_test_rows(course, judgement, choice.head, seed)
     tell.next()
     about = (course, judgement, choice, needs, why, references, finer, tested)
     return Advice(

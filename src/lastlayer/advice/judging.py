@@ -75,6 +75,7 @@ def judge(
     seed: int = 0,
     splits: Sequence[Split] | None = None,
     vectors_of: frozenset[str] = frozenset(),
+    rates: Mapping[str, float | None] | None = None,
     progress: Progress | None = None,
 ) -> Judgement:
     """Let candidates learn the stream, and keep what they answer for the rows held out.
@@ -85,6 +86,7 @@ def judge(
         seed: decides which rows are held out.
         splits: the rows to use instead.
         vectors_of: heads trained by gradient whose output vectors are kept.
+        rates: learning rates that are known already; None: they are looked for.
         progress: called with the work done and all there is.
 
     >>> import lastlayer as ll
@@ -108,7 +110,7 @@ def judge(
     scaled = course.z.float() / scale if by_gradient else course.z
     work = Work(progress)
     fed = _feed_all(work, trials, others)
-    shown, lr = _sail_all(work, [_on(trial, scaled) for trial in trials], by_gradient, seed)
+    shown, lr = _sail_all(work, [_on(t, scaled) for t in trials], by_gradient, rates or {}, seed)
     for name, outcomes in fed.items():
         failed = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if failed:
@@ -140,24 +142,33 @@ def _feed_all(work: "Work", trials: Sequence[Trial], heads: Sequence[str]) -> di
 
 
 def _sail_all(
-    work: "Work", trials: Sequence[Trial], heads: Sequence[str], seed: int
+    work: "Work",
+    trials: Sequence[Trial],
+    heads: Sequence[str],
+    known: Mapping[str, float | None],
+    seed: int,
 ) -> tuple[dict[str, list[Any]], dict[str, float]]:
     """Train the heads that need gradients on all splits; also give the rate that suits each."""
     if not heads:
         return {}, {}
     everywhere = range(len(trials))
     effort = sum(map(work_of, trials)) * len(heads)
-    for piece in (pieces := find_rates(trials, heads, seed)):
+    unknown = [name for name in heads if known.get(name) is None]
+    for piece in (pieces := find_rates(trials, unknown, seed) if unknown else []):
         work.add("rates", piece, 5 * effort / len(pieces))
-    rated = _merged(work.run()["rates"])
-    pairs = [[(name, best_rate(rated, name, [s])) for name in heads] for s in everywhere]
+    rated = _merged(work.run().get("rates", ()))
+
+    def rate(name: str, splits: Sequence[int]) -> float:
+        return known.get(name) or best_rate(rated, name, splits)
+
+    pairs = [[(name, rate(name, [s])) for name in heads] for s in everywhere]
     for splits, members in (groups := fleets(trials, pairs[0])):
         own = [[pairs[s][k] for k in members] for s in splits]
         sailing = partial(_sail, splits, [trials[s] for s in splits], own)
         work.add("fleets", sailing, effort / len(groups))
     sailed = _merged(work.run()["fleets"])
     outcomes = {name: [sailed[s, name] for s in everywhere] for name in heads}
-    return outcomes, {name: best_rate(rated, name, everywhere) for name in heads}
+    return outcomes, {name: rate(name, everywhere) for name in heads}
 
 
 def _verdict(

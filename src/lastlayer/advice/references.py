@@ -21,6 +21,7 @@ MAPPED = "softmax regression behind the same map, retrained on everything"
 AT_ONCE = " on everything at once"
 MOST_SPLITS = 5  # that references are trained on
 WORK = 3e12  # numbers of classes × features × rows × 100 steps that a reference may take
+FIRST = 2_000  # rows that a map has been fixed by, if it ever is
 PER_FINER_CLASS = 10  # rows on average; below it a column is no label
 
 Rights = dict[str, list[Tensor]]
@@ -52,7 +53,9 @@ class References:
         return self.scores.difference(head + AT_ONCE, head)
 
 
-def retrained(course: Course, judgement: Judgement, head: str, seed: int = 0) -> References:
+def retrained(
+    course: Course, judgement: Judgement, head: str, seed: int = 0, *, at_once: bool = True
+) -> References:
     """Train the references on the rows that the candidates learned from, all at once.
 
     Args:
@@ -60,6 +63,7 @@ def retrained(course: Course, judgement: Judgement, head: str, seed: int = 0) ->
         judgement: of the candidates; the references answer for the same rows.
         head: the advised one.
         seed: of the references' own held-out rows.
+        at_once: train heads that depend on the order of their data on everything at once, too.
     """
     part = _few_splits(judgement)
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in part.verdicts]
@@ -67,7 +71,8 @@ def retrained(course: Course, judgement: Judgement, head: str, seed: int = 0) ->
         name: [a == y for a, y in zip(part.verdicts[name].answers, part.held_y, strict=True)]
         for name in heads
     }
-    _at_once(course, part, heads, right)
+    if at_once:
+        _at_once(course, part, heads, right)
     names = _softmax(course, part, head, right, seed)
     scores = _scores(right, units_of(course, part), seed)
     return References(scores, head, names, sum(map(len, part.held_y)))
@@ -126,9 +131,10 @@ def _map_of(head: str, course: Course) -> Map | None:
     made = make_head(head, course.z.shape[1], course.n_classes)
     if getattr(made, "map", None) is None:
         return None
-    made.observe(course.z[course.tasks[0]].float(), course.y[course.tasks[0]])
+    rows = torch.cat(course.tasks)[:FIRST]  # a map is fixed by the first rows of the stream
+    made.observe(course.z[rows].float(), course.y[rows])
     found: Map | None = getattr(made, "map", None)
-    return found
+    return found if getattr(found, "fitted", True) else None
 
 
 def _scores(right: Rights, unit: "np.ndarray[tuple[int], np.dtype[np.int64]]", seed: int) -> Scores:
@@ -136,10 +142,12 @@ def _scores(right: Rights, unit: "np.ndarray[tuple[int], np.dtype[np.int64]]", s
     return Scores(whole, unit, seed)
 
 
-def on_test_rows(course: Course, head: str, seed: int = 0) -> References | None:
+def on_test_rows(
+    course: Course, judgement: Judgement, head: str, seed: int = 0
+) -> References | None:
     """Train the advised head, the linear layer and the references on all training rows, and test.
 
-    Called once, after the choice.
+    Called once, after the choice, with the learning rates found before it.
     """
     if course.test_z is None or course.test_y is None:
         return None
@@ -152,9 +160,10 @@ def on_test_rows(course: Course, head: str, seed: int = 0) -> References | None:
         n_classes=max(course.n_classes, 1 + int(course.test_y.max())),
     )
     tested = Split(course.tasks, torch.arange(n, n + m))
-    heads = list(dict.fromkeys([head, LINEAR]))
-    found = judge(whole, heads, seed=seed, splits=[tested])
-    return retrained(whole, found, head, seed) if head in found.verdicts else None
+    heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
+    rates = {name: judgement.verdicts[name].lr for name in heads}
+    found = judge(whole, heads, seed=seed, splits=[tested], rates=rates)
+    return retrained(whole, found, head, seed, at_once=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ PART = 0.2  # of the rows is held out
 FEW = 2000  # with fewer rows held out, splits are repeated
 MOST_SPLITS = 10
 MOST_HELD = 20_000  # more rows would cost time and tell no more
+MOST_LOGITS = 4e8  # nor more rows × classes, as long as 2,000 rows are left
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,8 @@ def splits_of(course: Course, seed: int = 0, n: int | None = None) -> list[Split
             2,000 of them, from 5 to 10. Five in a row hold out each row once.
     """
     task, rows = course.task_of, course.rows
-    part = min(PART, MOST_HELD / len(rows))
+    most = min(MOST_HELD, max(FEW, MOST_LOGITS / course.n_classes))
+    part = min(PART, most / len(rows))
     made: list[Split] = []
     wanted = n or 1
     while len(made) < wanted:

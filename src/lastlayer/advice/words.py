@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import torch
+
 from lastlayer.advice.choosing import MARGIN, Choice, Interval
 from lastlayer.advice.course import Course
 from lastlayer.advice.judging import Judgement
@@ -83,6 +85,7 @@ def reasons_of(
             *_pairs(choice, why),
             *_finer(finer, course, choice),
             *_test(tested),
+            *_unjudged(course, judgement),
             *_left_out(judgement),
         ]
     )
@@ -148,6 +151,11 @@ def _price(references: References) -> list[str]:
     if price is None:
         return ["No reference was trained: the data are too large for it here."]
     name, gap = price
+    if gap.high < 0:
+        return [
+            f"Never retraining costs nothing here: a {name} reaches "
+            f"{_percent(references.scores.of(name))} on the same rows, {gap} points more."
+        ]
     return [
         f"The price of never retraining is {gap} points: a {name} reaches "
         f"{_percent(references.scores.of(name))} on the same rows."
@@ -226,6 +234,20 @@ def _test(tested: References | None) -> list[str]:
     return [
         f"On {tested.rows} test rows, looked at once after the choice, all training rows learned: "
         f"{_and(parts)}."
+    ]
+
+
+def _unjudged(course: Course, judgement: Judgement) -> list[str]:
+    held = torch.cat([split.held for split in judgement.splits])
+    without = set(range(course.n_tasks)) - set(course.task_of[held].tolist())
+    if not without:
+        return []
+    numbers = [str(task + 1) for task in sorted(without)]
+    some = _and(numbers if len(numbers) <= 5 else [*numbers[:5], f"{len(numbers) - 5} more"])
+    many = len(numbers) > 1
+    return [
+        f"{'Tasks' if many else 'Of the stream, task'} {some} {'have' if many else 'has'} no held-out "
+        "rows: learned from, but not judged."
     ]
 
 
