@@ -50,7 +50,8 @@ _HOME = {
     "masked_cross_entropy": "lastlayer.layers",
 }
 _PACKAGES = (
-    "advice", "analysis", "errors", "features", "heads", "layers", "report", "results", "scenarios", "study",
+    "advice", "analysis", "errors", "features", "heads", "layers", "report", "results",
+    "scenarios", "study",
 )  # fmt: skip
 
 __version__ = "0.1.0"

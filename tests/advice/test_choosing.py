@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from tests.advice.streams import blobs, noise
 
 from lastlayer.advice.choosing import Scores, choose
 from lastlayer.advice.course import lay_out
@@ -11,7 +12,6 @@ from lastlayer.advice.needs import Needs, read_bytes, read_seconds
 from lastlayer.advice.split import Split
 from lastlayer.errors import OptionError
 from lastlayer.features import FeatureSet
-from tests.advice.streams import blobs, noise
 
 
 def _judgement(answers):

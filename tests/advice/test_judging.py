@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.advice.streams import blobs
 
 import lastlayer as ll
 from lastlayer import catalogue
@@ -11,7 +12,6 @@ from lastlayer.advice.course import feature_scale, lay_out
 from lastlayer.advice.judging import checkpoints_of, judge, learn, share_right
 from lastlayer.heads import make_head
 from lastlayer.training.pool import Pool
-from tests.advice.streams import blobs
 
 
 def _shares(data, heads=None):
@@ -27,12 +27,11 @@ def test_every_head_of_the_catalogue_is_a_candidate_and_learns_blobs():
 
 
 def test_a_head_is_judged_as_it_would_be_alone():
-    course = lay_out(blobs(noise=2.0), "incremental:4")
+    course = lay_out(blobs(n=398, noise=2.0), "incremental:4")
     judgement = judge(course, ["slda", "knn"])
+    assert len({len(split.held) for split in judgement.splits}) > 1  # splits of different sizes
     for head in ("slda", "knn"):
-        for split, answers in zip(
-            judgement.splits, judgement.verdicts[head].answers, strict=True
-        ):
+        for split, answers in zip(judgement.splits, judgement.verdicts[head].answers, strict=True):
             alone = make_head(head, in_features=6)
             pool = Pool(course.z, course.y, course.z, course.y, course.n_classes)
             for rows in split.tasks:

@@ -4,12 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.advice.streams import blobs
 
 from lastlayer.advice.course import lay_out
 from lastlayer.advice.split import hold_out, splits_of
 from lastlayer.errors import DataError
 from lastlayer.features import FeatureSet
-from tests.advice.streams import blobs
 
 
 @given(

@@ -33,7 +33,9 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        value, low, high = (f"{100 * x:.1f}".replace("-", "−") for x in (self.value, self.low, self.high))
+        value, low, high = (
+            f"{100 * x:.1f}".replace("-", "−") for x in (self.value, self.low, self.high)
+        )
         return f"{value} ({low} to {high})"
 
 
@@ -96,7 +98,7 @@ class Scores:
         return Interval(float(value), float(low), float(high))
 
     def behind(self, best: str, others: Sequence[str]) -> dict[str, Interval]:
-        """Return how far others are behind one, with intervals that hold for all of them at once."""
+        """Return how far others are behind one, with intervals that hold for all at once."""
         first, rest = self.names.index(best), [self.names.index(name) for name in others]
         if not rest:
             return {}

@@ -66,8 +66,11 @@ def epochs_for(sizes: Sequence[int], batch_size: int = BATCH_SIZE) -> int:
 def work_of(trial: Trial) -> float:
     """Estimate the multiplications that training one head on a split takes."""
     h = trial.pool.z.shape[1]
-    return 4.0 * trial.n * epochs_for([len(rows) for rows in trial.split.tasks]) * (
-        trial.pool.n_classes * h
+    return (
+        4.0
+        * trial.n
+        * epochs_for([len(rows) for rows in trial.split.tasks])
+        * (trial.pool.n_classes * h)
     )
 
 
@@ -78,7 +81,7 @@ def too_large(trial: Trial, heads: int) -> bool:
 
 
 def thinned(trial: Trial, n_heads: int, seed: int = 0) -> Trial:
-    """Hold out a part of the rows that are learned from, to find rates by; thin what is too much."""
+    """Hold out a part of what is learned from, to find rates by; thin what is too much."""
     rows = torch.cat(trial.split.tasks)
     y, task = trial.pool.y[rows], trial.task[rows]
     held = hold_out(y, task, None, part=PART, turn=0, seed=seed)
@@ -162,15 +165,17 @@ def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[
             if any(trial.vectors_of for trial in trials):
                 vectors.append(fleet.vectors())
     return [
-        [_outcome(trials[s], pair[0], [a[s, k] for a in seen], [[p[s, k] for p in v] for v in vectors])
-         for k, pair in enumerate(own)]
+        [
+            _outcome(
+                trials[s], pair[0], [a[s, k] for a in seen], [[p[s, k] for p in v] for v in vectors]
+            )
+            for k, pair in enumerate(own)
+        ]
         for s, own in enumerate(pairs)
     ]
 
 
-def _outcome(
-    trial: Trial, head: str, seen: list[Tensor], vectors: list[list[Tensor]]
-) -> Outcome:
+def _outcome(trial: Trial, head: str, seen: list[Tensor], vectors: list[list[Tensor]]) -> Outcome:
     """Put together what came of one head; answers are padded beyond the split's own rows."""
     m = len(trial.split.held)
     points = zip(trial.checkpoints, seen, strict=True)

@@ -135,10 +135,11 @@ def judge(
 
 def _feed_all(work: "Work", trials: Sequence[Trial], heads: Sequence[str]) -> dict[str, list[Any]]:
     """Let the heads without gradient learn all splits."""
-    for trial in trials:
+    for number, trial in enumerate(trials):
         for name in heads:
-            work.add(name, partial(_feed, trial, name), _effort(name, trial))
-    return work.run()
+            work.add((name, number), partial(_feed, trial, name), _effort(name, trial))
+    done = work.run()  # in any order
+    return {name: [done[name, number][0] for number in range(len(trials))] for name in heads}
 
 
 def _sail_all(
@@ -171,9 +172,7 @@ def _sail_all(
     return outcomes, {name: rate(name, everywhere) for name in heads}
 
 
-def _verdict(
-    name: str, outcomes: Sequence[Outcome], lr: float | None, latency: float
-) -> Verdict:
+def _verdict(name: str, outcomes: Sequence[Outcome], lr: float | None, latency: float) -> Verdict:
     return Verdict(
         name,
         tuple(outcome.answers for outcome in outcomes),

@@ -22,11 +22,12 @@ from lastlayer.atomic import in_place_of
 from lastlayer.catalogue import card_of, split_name
 
 if TYPE_CHECKING:
-    from lastlayer.advice.advise import Advice
+    from lastlayer.advice.answer import Advice
 
 ROWS = alt.NamedData("rows")
 OTHER = "#444444"  # a head whose card has no colour
 CIRCLE = "M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z"
+LEGEND = alt.Legend(title=None, orient="bottom", columns=3)
 DASHES = {"none": [1, 0], "group": [7, 3], "single": [2, 2]}
 MOST_LINES = 8  # curves that can be told apart
 MOST_CELLS = 4000  # of the picture of tasks and classes
@@ -103,7 +104,7 @@ def _drawing(
     name: str,
     title: str,
     caption: str,
-    chart: alt.Chart | alt.LayerChart,
+    chart: alt.Chart | alt.LayerChart | alt.FacetChart,
     rows: list[dict[str, Any]],
     height: int = 320,
 ) -> Drawing:
@@ -187,14 +188,19 @@ def _costs(advice: "Advice") -> Drawing:
         for row in advice.table.to_dicts()
     ]
     colour, marker = _looks(advice.table["head"].to_list())
-    x = alt.X("kilobytes:Q", title="what it keeps, kB (log)", scale=alt.Scale(type="log"))
+    x = alt.X(
+        "kilobytes:Q",
+        title="what it keeps, kB (log)",
+        scale=alt.Scale(type="log", padding=14),
+        axis=alt.Axis(tickCount=4, format="~s", labelOverlap="greedy", grid=False),
+    )
     base = alt.Chart(ROWS).encode(x=x)
     share = "right on held-out rows, %"
     y = alt.Y("accuracy:Q", title=share, scale=alt.Scale(zero=False))
     bar = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title=share), y2="high:Q")
     point = base.mark_point(filled=True, size=90, opacity=0.9).encode(
         y=y,
-        color=alt.Color("layer:N", scale=colour, legend=alt.Legend(title=None, orient="bottom", columns=4)),
+        color=alt.Color("layer:N", scale=colour, legend=LEGEND),
         shape=alt.Shape("layer:N", scale=marker),
         tooltip=["name:N", "accuracy:Q", "kilobytes:Q"],
     )
@@ -214,7 +220,7 @@ def _costs(advice: "Advice") -> Drawing:
 def _way(advice: "Advice") -> Part:
     """Draw how heads fare along the stream: the advised, the linear layer and the best others."""
     order = advice.table.sort("accuracy", descending=True)["head"].to_list()
-    lines = {line: None for line in (advice.choice.lines[name] for name in order)}
+    lines = dict.fromkeys(advice.choice.lines[name] for name in order)
     shown = list(dict.fromkeys([advice.head, *(n for n in order if n == LINEAR), *lines]))
     shown = shown[:MOST_LINES]
     rows = [
@@ -235,24 +241,21 @@ def _way(advice: "Advice") -> Part:
     base = alt.Chart(ROWS).encode(
         x=alt.X("task:Q", title="after task", axis=alt.Axis(tickMinStep=1, format="d")),
         y=alt.Y("accuracy:Q", title="right on what has come, %", scale=alt.Scale(zero=False)),
-        color=alt.Color("layer:N", scale=colour, legend=alt.Legend(title=None, orient="bottom", columns=4)),
+        color=alt.Color("layer:N", scale=colour, legend=LEGEND),
         detail="name:N",
         tooltip=["name:N", "task:Q", "accuracy:Q"],
     )
     line = base.mark_line(point=True).encode(
-        strokeDash=alt.StrokeDash(
-            "mask:N", scale=dash,
-            legend=alt.Legend(title="mask", orient="bottom") if len(masks) > 1 else None,
-        ),
+        strokeDash=alt.StrokeDash("mask:N", scale=dash, legend=None),
         strokeWidth=alt.condition("datum.advised", alt.value(3.5), alt.value(1.5)),
-    )  # fmt: skip
+    )
     one = advice.course.n_tasks == 1
     caption = (
         "There is one task, so each head is one point."
         if one
         else "After each task (of many, some): accuracy on the held-out rows of the tasks so far. "
         "A line that falls is not always forgetting: more classes are harder. The thick line is "
-        "the advised head."
+        "the advised head; long dashes are the mask group, short ones single."
     )
     drawing = _drawing("way", "Along the stream", caption, line, rows)
     return Part("way", "How heads fare along the stream", (), [drawing])
@@ -292,7 +295,11 @@ def _stream(advice: "Advice") -> Part:
         alt.Chart(ROWS)
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
-            x=alt.X("task:O", title="task", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+            x=alt.X(
+                "task:O",
+                title="task",
+                axis=alt.Axis(labelAngle=0, labelOverlap="greedy", labelSeparation=6),
+            ),
             y=alt.Y("class:O", title=advice.course.label if few else "classes", axis=axis),
             color=alt.Color(
                 "arrival:N",
@@ -319,8 +326,8 @@ def _judged(advice: "Advice") -> Part:
     n, held = len(judgement.splits), sum(map(len, judgement.held_y))
     splits = "once" if n == 1 else f"{n} times, so that small data are not judged by a few rows"
     words = [
-        f"About {PART:.0%} of the rows of each class in each task are held out, {splits}; every head "
-        f"learns the stream from the rest and answers for them at the end: {held} answers a head.",
+        f"About {PART:.0%} of the rows of each class in each task are held out, {splits}; every "
+        f"head learns the stream from the rest and answers for them at the end, {held} times.",
         "Heads trained by gradient see features scaled by one number, and take the learning rate "
         "that does best on a further part held out of what they learn from.",
         f"The best on the held-out rows is advised. A thriftier one takes its place only if it is "

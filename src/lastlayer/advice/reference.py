@@ -1,4 +1,4 @@
-"""The reference: softmax regression on everything at once, converged, its decay from held-out rows."""
+"""The reference: a converged softmax regression, its decay chosen on held-out rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

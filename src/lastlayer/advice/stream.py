@@ -145,7 +145,8 @@ def _projected(z: Tensor, seed: int) -> Tensor:
         return z.double()
     random = torch.Generator().manual_seed(seed)
     basis = torch.linalg.qr(torch.randn(z.shape[1], MOVED_SIZE, generator=random))[0]
-    return (z @ basis).double()
+    projected: Tensor = (z @ basis).double()
+    return projected
 
 
 def _between(
@@ -162,8 +163,9 @@ def _between(
     whole = sums.reshape(n_cells, n_tasks, -1).sum(axis=1)
     n = count.reshape(n_cells, n_tasks).sum(axis=1)
     parts = np.square(sums).sum(axis=1) / np.maximum(count, 1)
-    mean: NDArray[np.float64] = parts.reshape(n_cells, n_tasks).sum(axis=1) / n
-    return mean - np.square(whole).sum(axis=1) / n**2
+    mean = parts.reshape(n_cells, n_tasks).sum(axis=1) / n
+    apart: NDArray[np.float64] = mean - np.square(whole).sum(axis=1) / n**2
+    return apart
 
 
 def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -178,7 +180,7 @@ def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float
 def _shuffled(
     z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64], seed: int
 ) -> NDArray[np.float64]:
-    """Give what ``_between`` gives where tasks are shuffled within each class (shuffles, classes)."""
+    """Give what ``_between`` gives with shuffled tasks: (shuffles, classes)."""
     random = np.random.default_rng(seed)
     found = []
     for _ in range(SHUFFLES):

@@ -75,19 +75,17 @@ def reasons_of(
     tested: References | None,
 ) -> tuple[str, ...]:
     """Give the reasons, and what a user should know beside them."""
-    return tuple(
-        [
-            *_choice(choice),
-            *_cost(course, judgement, choice),
-            *_constraints(needs, choice, course),
-            *_price(references),
-            *_linear(choice, why, references),
-            *_pairs(choice, why),
-            *_finer(finer, course, choice),
-            *_test(tested),
-            *_unjudged(course, judgement),
-            *_left_out(judgement),
-        ]
+    return (
+        *_choice(choice),
+        *_cost(course, judgement, choice),
+        *_constraints(needs, choice, course),
+        *_price(references),
+        *_linear(choice, why, references),
+        *_pairs(choice, why),
+        *_finer(finer, course, choice),
+        *_test(tested),
+        *_unjudged(course, judgement),
+        *_left_out(judgement),
     )
 
 
@@ -172,8 +170,8 @@ def _linear(choice: Choice, why: Why, references: References) -> list[str]:
         said.append(f"An ordinary linear layer reaches {reached}.")
     elif fall.low > 0:
         said.append(
-            f"An ordinary linear layer falls to {reached}: {fall} points below itself on everything "
-            "at once."
+            f"An ordinary linear layer falls to {reached}: {fall} points below itself on "
+            "everything at once."
         )
     else:
         said.append(
@@ -197,7 +195,9 @@ def _pairs(choice: Choice, why: Why) -> list[str]:
     said = []
     if why.clashes:
         pairs = [f"{a} to that of {b}" for a, b, _ in why.clashes[:3]]
-        said.append(f"In the linear layer these classes lie closer to another's row: {_and(pairs)}.")
+        said.append(
+            f"In the linear layer these classes lie closer to another's row: {_and(pairs)}."
+        )
     if why.confusions:
         pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in why.confusions[:3]]
         said.append(f"{choice.head} most often takes {_and(pairs)}.")
@@ -207,8 +207,10 @@ def _pairs(choice: Choice, why: Why) -> list[str]:
 def _finer(finer: Sequence[Finer], course: Course, choice: Choice) -> list[str]:
     said = []
     for one in finer:
-        name = choice.head if choice.head in one.gains else max(
-            one.gains, key=lambda head: one.gains[head][1]
+        name = (
+            choice.head
+            if choice.head in one.gains
+            else max(one.gains, key=lambda head: one.gains[head][1])
         )
         before, after, gain = one.gains[name]
         pays = "pays" if gain.low > 0 else "is not shown to pay"
@@ -246,8 +248,8 @@ def _unjudged(course: Course, judgement: Judgement) -> list[str]:
     some = _and(numbers if len(numbers) <= 5 else [*numbers[:5], f"{len(numbers) - 5} more"])
     many = len(numbers) > 1
     return [
-        f"{'Tasks' if many else 'Of the stream, task'} {some} {'have' if many else 'has'} no held-out "
-        "rows: learned from, but not judged."
+        f"{'Tasks' if many else 'Of the stream, task'} {some} {'have' if many else 'has'} no "
+        "held-out rows: learned from, but not judged."
     ]
 
 

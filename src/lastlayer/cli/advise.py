@@ -33,7 +33,9 @@ def advise(
     ] = None,
     incremental: Annotated[
         str | None,
-        typer.Option(help="New classes in each task: 5 tasks, as even as can be, or 4,3,3 classes."),
+        typer.Option(
+            help="New classes in each task: 5 tasks, as even as can be, or 4,3,3 classes."
+        ),
     ] = None,
     by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
@@ -94,9 +96,7 @@ def advise(
         print(f"\nwrote {page}")
 
 
-def _scenario(
-    features: str, scenario: str | None, incremental: str | None, by: str | None
-) -> str:
+def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:
     """Give the one stream that is meant; bundled features have one of their own."""
     from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
 
