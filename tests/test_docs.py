@@ -12,7 +12,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 SELF_CONTAINED = [
     page
     for page in PAGES
-    if page.parent.name == "heads" or page.stem in ("layers", "analysis", "replay")
+    if page.parent.name == "heads" or page.stem in ("layers", "analysis", "replay", "advise")
 ]
 
 
