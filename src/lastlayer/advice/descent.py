@@ -152,7 +152,8 @@ def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[
     epochs = epochs_for([len(rows) for rows in trials[0].split.tasks])
     rules = Rules(epochs=epochs, skip_single=False)
     seen: list[Tensor] = []  # answers (S, K, m) at each checkpoint
-    vectors = []
+    wanted = [k for k, pair in enumerate(pairs[0]) if pair[0] in trials[0].vectors_of]
+    vectors: list[list[Tensor]] = []  # of those heads only
     for task in range(len(trials[0].split.tasks)):
         streams = [Stream((trial.split.tasks[task],)) for trial in trials]
         generators = [torch.Generator().manual_seed(task) for _ in trials]
@@ -162,26 +163,30 @@ def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[
         fleet.mark_diverged()
         if task in trials[0].checkpoints:
             seen.append(_answers(fleet, trials))
-            if any(trial.vectors_of for trial in trials):
-                vectors.append(fleet.vectors())
+            if wanted:
+                vectors.append([part[:, wanted] for part in fleet.vectors()])
     return [
         [
             _outcome(
-                trials[s], pair[0], [a[s, k] for a in seen], [[p[s, k] for p in v] for v in vectors]
+                trials[s],
+                [answers[s, k] for answers in seen],
+                [[part[s, wanted.index(k)] for part in parts] for parts in vectors]
+                if k in wanted and trials[s].vectors_of
+                else [],
             )
-            for k, pair in enumerate(own)
+            for k in range(len(own))
         ]
         for s, own in enumerate(pairs)
     ]
 
 
-def _outcome(trial: Trial, head: str, seen: list[Tensor], vectors: list[list[Tensor]]) -> Outcome:
+def _outcome(trial: Trial, seen: list[Tensor], vectors: list[list[Tensor]]) -> Outcome:
     """Put together what came of one head; answers are padded beyond the split's own rows."""
     m = len(trial.split.held)
     points = zip(trial.checkpoints, seen, strict=True)
     right = torch.stack([count_right(trial, answers[:m], task) for task, answers in points])
     kept = None
-    if head in trial.vectors_of:
+    if vectors:
         kept = Vectors(*(torch.stack(parts) for parts in zip(*vectors, strict=True)))
     return Outcome(seen[-1][:m], right, kept)
 
