@@ -4,12 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lastlayer import advice as advice
     from lastlayer import analysis as analysis
     from lastlayer import report as report
     from lastlayer import results as results
     from lastlayer import scenarios as scenarios
     from lastlayer import study as study
     from lastlayer import training as training
+    from lastlayer.advice import Advice as Advice
+    from lastlayer.advice import advise as advise
     from lastlayer.estimator import HeadClassifier as HeadClassifier
     from lastlayer.features import Features as Features
     from lastlayer.features import FeatureSet as FeatureSet
@@ -39,6 +42,8 @@ _HOME = {
     "load_head": "lastlayer.heads",
     "compare": "lastlayer.study",
     "load_study": "lastlayer.results",
+    "advise": "lastlayer.advice",
+    "Advice": "lastlayer.advice",
     "HeadClassifier": "lastlayer.estimator",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
@@ -48,8 +53,8 @@ _HOME = {
     "masked_cross_entropy": "lastlayer.layers",
 }
 _PACKAGES = (
-    "analysis", "errors", "features", "heads", "layers", "report", "results", "scenarios", "study",
-    "training",
+    "advice", "analysis", "errors", "features", "heads", "layers", "report", "results",
+    "scenarios", "study", "training",
 )  # fmt: skip
 
 __version__ = "0.1.0"

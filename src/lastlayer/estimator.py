@@ -37,6 +37,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``compare`` does with a task, and ``fit`` as often as makes 200 steps if that is more.
             All other heads see them once.
         batch_size: samples in a step.
+        feature_scale: features are divided by it before the head sees them; of use to heads
+            trained by gradient, whose learning rate depends on the length of features.
         options: what else the head takes, such as {"shrinkage": 0.1} or {"k": 7}.
         random_state: of the shuffling and of what is random in the head.
 
@@ -63,6 +65,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lr: float | None = None,
         epochs: int | None = None,
         batch_size: int = BATCH_SIZE,
+        feature_scale: float = 1.0,
         options: dict[str, Any] | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -72,6 +75,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.lr = lr
         self.epochs = epochs
         self.batch_size = batch_size
+        self.feature_scale = feature_scale
         self.options = options
         self.random_state = random_state
 
@@ -153,7 +157,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _logits(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "head_")
         z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        logits: Array = self.head_(_tensor(z)).numpy()
+        logits: Array = self.head_(self._scaled(z)).numpy()
         # A label has no column yet if training diverged on the first batch that held it.
         if missing := len(self.classes_) - logits.shape[1]:
             logits = np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)
@@ -166,7 +170,12 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"expected epochs of at least 1, got {self.epochs}")
         z, labels = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
         check_classification_targets(labels)
-        return _tensor(z), labels
+        if not 0 < self.feature_scale < np.inf:
+            raise OptionError(f"expected feature_scale above 0, got {self.feature_scale}")
+        return self._scaled(z), labels
+
+    def _scaled(self, z: Array) -> Tensor:
+        return _tensor(z if self.feature_scale == 1 else z / self.feature_scale)
 
 
 def _tensor(z: Array) -> Tensor:

@@ -1,0 +1,246 @@
+"""Advice: which head for this stream, how sure that is, why, and what it costs."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from lastlayer.advice.choosing import Choice, choose
+from lastlayer.advice.course import Course, check_classes, lay_out
+from lastlayer.advice.judging import Judgement, judge
+from lastlayer.advice.needs import Needs, read_bytes, read_seconds
+from lastlayer.advice.references import (
+    Finer,
+    References,
+    finer_labels,
+    on_test_rows,
+    retrained,
+)
+from lastlayer.advice.stream import Description, describe
+from lastlayer.advice.why import LINEAR, Why, explain
+from lastlayer.advice.words import answer_of, reasons_of
+from lastlayer.catalogue import card_of
+from lastlayer.estimator import HeadClassifier
+from lastlayer.features import Features, FeatureSet
+from lastlayer.scenarios import Scenario
+from lastlayer.study import ScenarioSpec
+
+Progress = Callable[[str, float], None]  # takes what is done now, and the part of all that is done
+
+# What the stages take, about, as parts of the whole.
+STAGES = {"looking at the stream": 0.08, "judging": 0.6, "references": 0.2, "testing": 0.12}
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """The answer for a stream; ``print`` shows it."""
+
+    head: str  # the advised one, with its mask
+    answer: str  # in one sentence or two
+    reasons: tuple[str, ...]
+    table: pl.DataFrame  # a row for each candidate
+    curves: pl.DataFrame  # head, task, accuracy on what had come by then
+    stream: Description
+    course: Course
+    judgement: Judgement
+    choice: Choice
+    why: Why
+    references: References
+    finer: tuple[Finer, ...]
+    tested: References | None
+
+    def fit(self) -> HeadClassifier:
+        """Return a classifier that has learned the whole stream, task by task.
+
+        Its labels are the names of the classes; ``partial_fit`` goes on with what comes next.
+        """
+        classifier = self.classifier()
+        names = np.asarray(self.course.names)
+        for rows in self.course.tasks:
+            z = self.course.z[rows].float().numpy()
+            classifier.partial_fit(z, names[self.course.y[rows].numpy()])
+        return classifier
+
+    def classifier(self) -> HeadClassifier:
+        """Return the advised head as it was judged, before it has learned anything."""
+        verdict = self.judgement.verdicts[self.head]
+        if not card_of(self.head).by_gradient:
+            return HeadClassifier(self.head, batch_size=4096, random_state=0)
+        return HeadClassifier(
+            self.head,
+            lr=verdict.lr,
+            epochs=self.judgement.epochs,
+            feature_scale=self.judgement.scale,
+            random_state=0,
+        )
+
+    def page(self, path: str | os.PathLike[str]) -> None:
+        """Write the answer as one page for a browser, which needs nothing else."""
+        from lastlayer.advice.page import write_page  # noqa: PLC0415  (charts are slow to import)
+
+        write_page(self, Path(path))
+
+    def __str__(self) -> str:
+        return "\n".join([self.answer, "", *self.reasons])
+
+
+def advise(
+    data: Features | FeatureSet,
+    scenario: str | ScenarioSpec | Scenario | None = None,
+    *,
+    group: str | None = None,
+    linear: bool = False,
+    memory: int | str | None = None,
+    no_samples: bool = False,
+    forgettable: bool = False,
+    latency: float | str | None = None,
+    heads: Sequence[str] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Advice:
+    """Say which head suits a stream, chosen on rows held out of its training data.
+
+    Args:
+        data: training and test features, or training features alone. Test rows are looked at once,
+            after the choice.
+        scenario: a name ("cifar10"), "incremental:5", "lifelong:session", "mixed:month", or a
+            Scenario of these data; None: everything at once.
+        group: the label column that names each row's source; rows of one source stay together.
+        linear: the head must be a plain nn.Linear.
+        memory: bytes that its state may take, a number or "1MB".
+        no_samples: it may keep no rows.
+        forgettable: it must be able to forget samples.
+        latency: seconds that one prediction may take here, a number or "1ms".
+        heads: the candidates; None: all that there are.
+        seed: decides which rows are held out.
+        progress: called with what is being done and the part of the whole that is done.
+
+    >>> import lastlayer as ll
+    >>> advice = ll.advise(ll.load_features("cifar10"), "cifar10", heads=["mean", "slda"])
+    >>> advice.head, advice.fit().n_features_in_
+    ('slda', 64)
+    """
+    needs = Needs(
+        linear,
+        read_bytes(memory) if isinstance(memory, str) else memory,
+        no_samples,
+        forgettable,
+        read_seconds(latency) if isinstance(latency, str) else latency,
+    )
+    tell = _Stages(progress)
+    course = lay_out(data, scenario, group)
+    check_classes(course)
+    stream = describe(course, seed)
+    tell.next()
+    judgement = judge(
+        course, heads, seed=seed, vectors_of=frozenset([LINEAR]), progress=tell.within
+    )
+    choice = choose(course, judgement, needs, seed)
+    why = explain(course, judgement, choice)
+    tell.next()
+    references = retrained(course, judgement, choice.head, seed)
+    finer = finer_labels(course, judgement, choice.head, seed)
+    tell.next()
+    tested = on_test_rows(course, judgement, choice.head, seed)
+    tell.next()
+    about = (course, judgement, choice, needs, why, references, finer, tested)
+    return Advice(
+        head=choice.head,
+        answer=answer_of(*about),
+        reasons=reasons_of(*about),
+        table=_table(judgement, choice),
+        curves=_curves(judgement),
+        stream=stream,
+        course=course,
+        judgement=judgement,
+        choice=choice,
+        why=why,
+        references=references,
+        finer=tuple(finer),
+        tested=tested,
+    )
+
+
+class _Stages:
+    """Tells how far the whole has come, from how far each stage has."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._left = list(STAGES.items())
+        self._done = 0.0
+        self._tell(0.0)
+
+    def _tell(self, part: float) -> None:
+        if self._progress is not None and self._left:
+            name, share = self._left[0]
+            self._progress(name, self._done + share * part)
+
+    def within(self, done: float, total: float) -> None:
+        """Take note of the work done within a stage."""
+        self._tell(done / total)
+
+    def next(self) -> None:
+        """Take note that a stage is over."""
+        self._done += self._left.pop(0)[1]
+        self._tell(0.0)
+
+
+def _table(judgement: Judgement, choice: Choice) -> pl.DataFrame:
+    """Make the table of candidates, the advised one first, then by accuracy; shares are 0 to 1."""
+    rows: list[dict[str, Any]] = []
+    for name, verdict in judgement.verdicts.items():
+        accuracy, behind = choice.scores.accuracy(name), choice.behind.get(name)
+        can = card_of(name).abilities
+        rows.append(
+            {
+                "head": name,
+                "accuracy": accuracy.value,
+                "low": accuracy.low,
+                "high": accuracy.high,
+                "behind": None if behind is None else behind.value,
+                "behind_low": None if behind is None else behind.low,
+                "behind_high": None if behind is None else behind.high,
+                "verdict": _verdict(name, choice),
+                "alike": choice.lines[name],
+                "memory": choice.sizes[name],
+                "latency": verdict.latency,
+                "linear": can.linear,
+                "keeps_samples": can.keeps_samples,
+                "forgets": can.forgets,
+                "lr": verdict.lr,
+                "unmet": ", ".join(choice.unmet[name]),
+            }
+        )
+    rows.sort(key=lambda row: (row["head"] != choice.head, -row["accuracy"], row["head"]))
+    return pl.DataFrame(rows, infer_schema_length=None, schema_overrides=_FLOATS)
+
+
+_FLOATS = dict.fromkeys(["behind", "behind_low", "behind_high", "lr"], pl.Float64)
+
+
+def _verdict(name: str, choice: Choice) -> str:
+    if name == choice.head:
+        return "advised"
+    if choice.unmet[name]:
+        return "does not fit"
+    if choice.lines[name] == choice.lines[choice.head]:
+        return "answers alike"
+    return "within the noise" if choice.behind[name].low <= 0 else "behind"
+
+
+def _curves(judgement: Judgement) -> pl.DataFrame:
+    parts = [
+        pl.DataFrame(
+            {
+                "head": name,
+                "task": [task + 1 for task in judgement.checkpoints],
+                "accuracy": (verdict.right / judgement.come.clamp(min=1)).double().tolist(),
+            }
+        )
+        for name, verdict in judgement.verdicts.items()
+    ]
+    return pl.concat(parts)

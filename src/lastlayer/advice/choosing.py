@@ -1,0 +1,248 @@
+"""Choosing: the best on held-out rows, or a thriftier one shown to be as good; ties are named."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lastlayer.advice.course import Course
+from lastlayer.advice.judging import Judgement
+from lastlayer.advice.needs import Needs, size_in_words, time_in_words
+from lastlayer.catalogue import card_of, thrift
+from lastlayer.errors import DataError, OptionError
+
+MARGIN = 0.005  # a thriftier head may be shown to lose less than this
+LEVEL = 0.95  # of all intervals
+DRAWS = 1000  # of the bootstrap
+ALIKE = 0.995  # heads that answer the same for this share of the rows are one line
+GUESS = "always the most common class"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A difference or an accuracy, from 0 to 1, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        value, low, high = (
+            f"{100 * x:.1f}".replace("-", "−") for x in (self.value, self.low, self.high)
+        )
+        return f"{value} ({low} to {high})"
+
+
+class Scores:
+    """Right answers of heads on the same held-out rows, and what a bootstrap makes of them.
+
+    Rows held out in several splits count once for each, and are drawn together; so are the rows of
+    one source.
+
+    Args:
+        right: by name, the right answers (m,) on all held-out rows, splits one after the other.
+        unit: (m,) which of them are drawn together.
+        seed: of the draws.
+
+    >>> right = {"a": np.array([1.0, 1.0, 1.0, 0.0]), "b": np.array([1.0, 1.0, 1.0, 0.0])}
+    >>> scores = Scores(right, unit=np.arange(4))
+    >>> scores.accuracy("a").value, scores.behind("a", ["b"])["b"]
+    (0.75, Interval(value=0.0, low=0.0, high=0.0))
+    """
+
+    def __init__(self, right: Mapping[str, Floats], unit: NDArray[Any], seed: int = 0) -> None:
+        self.names = list(right)
+        _, inverse = np.unique(unit, return_inverse=True)
+        n = int(inverse.max()) + 1
+        self._count = np.bincount(inverse, minlength=n).astype(np.float64)
+        table = [np.bincount(inverse, weights=right[name], minlength=n) for name in self.names]
+        self._right = np.stack(table, axis=1)
+        self._drawn = self._draw(seed)
+        self._mean = self._right.sum(axis=0) / self._count.sum()
+
+    def _draw(self, seed: int) -> Floats:
+        """Give the accuracies (DRAWS, heads) of a bootstrap with Poisson weights."""
+        random = np.random.default_rng(seed)
+        both = np.concatenate([self._right, self._count[:, None]], axis=1).astype(np.float32)
+        size = max(1, (1 << 22) // len(both))
+        parts = []
+        for start in range(0, DRAWS, size):
+            weight = random.poisson(1.0, size=(min(size, DRAWS - start), len(both)))
+            parts.append(weight.astype(np.float32) @ both)
+        sums = np.concatenate(parts).astype(np.float64)
+        return sums[:, :-1] / np.maximum(sums[:, -1:], 1.0)
+
+    def of(self, name: str) -> float:
+        """Return the share of right answers."""
+        return float(self._mean[self.names.index(name)])
+
+    def accuracy(self, name: str) -> Interval:
+        """Return the share of right answers with its interval."""
+        k = self.names.index(name)
+        return self._interval(self._mean[k], self._drawn[:, k])
+
+    def difference(self, better: str, worse: str) -> Interval:
+        """Return by how much one is more often right than another, paired."""
+        a, b = self.names.index(better), self.names.index(worse)
+        return self._interval(self._mean[a] - self._mean[b], self._drawn[:, a] - self._drawn[:, b])
+
+    def _interval(self, value: float, drawn: Floats) -> Interval:
+        tail = (1 - LEVEL) / 2
+        low, high = np.quantile(drawn, [tail, 1 - tail])
+        return Interval(float(value), float(low), float(high))
+
+    def behind(self, best: str, others: Sequence[str]) -> dict[str, Interval]:
+        """Return how far others are behind one, with intervals that hold for all at once."""
+        first, rest = self.names.index(best), [self.names.index(name) for name in others]
+        if not rest:
+            return {}
+        value = self._mean[first] - self._mean[rest]
+        drawn = self._drawn[:, [first]] - self._drawn[:, rest]
+        error = drawn.std(axis=0)
+        off = np.abs(drawn - value) / np.where(error > 0, error, np.inf)
+        reach = float(np.quantile(off.max(axis=1), LEVEL)) * error
+        return {
+            name: Interval(float(v), float(v - r), float(v + r))
+            for name, v, r in zip(others, value, reach, strict=True)
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Which head, and how sure that is."""
+
+    head: str
+    best: str  # of those that meet the constraints, on the held-out rows
+    scores: Scores
+    behind: Mapping[str, Interval]  # all that may be advised, behind the best
+    level: tuple[str, ...]  # other lines that the rows cannot tell from the best
+    lines: Mapping[str, str]  # each head's line: the thriftiest of those that answer alike
+    unmet: Mapping[str, tuple[str, ...]]  # constraints that heads do not meet
+    costs: Mapping[str, Interval]  # what each constraint costs
+    sizes: Mapping[str, int]  # bytes of their state
+    guess: str  # the class that is answered by who only guesses
+    learned: bool  # whether the best is shown to be better than a guess
+
+    @property
+    def twins(self) -> tuple[str, ...]:
+        """The heads that answer as the advised one does."""
+        own = self.lines[self.head]
+        return tuple(name for name, line in self.lines.items() if line == own and name != self.head)
+
+
+def choose(course: Course, judgement: Judgement, needs: Needs, seed: int = 0) -> Choice:
+    """Choose among the candidates that were judged.
+
+    Args:
+        course: the stream.
+        judgement: what the candidates have answered.
+        needs: the constraints.
+        seed: of the bootstrap.
+    """
+    names = list(judgement.verdicts)
+    if not names:
+        why = "; ".join(f"{name}: {text}" for name, text in judgement.left_out.items())
+        raise DataError(f"no head could be judged on these data: {why}")
+    common = int(course.y[course.rows].bincount().argmax())
+    scores = score(course, judgement, common, seed)
+    h, n = course.z.shape[1], len(course.rows)
+    sizes = {name: card_of(name).size(h, course.n_classes, n) for name in names}
+    unmet = {
+        name: needs.unmet(name, sizes[name], judgement.verdicts[name].latency) for name in names
+    }
+    free = [name for name in names if not unmet[name]]
+    if not free:
+        raise OptionError(_nobody(needs, judgement, sizes))
+    best = _best(scores, free)
+    behind = scores.behind(best, [name for name in free if name != best])
+    head = min([best, *(name for name, b in behind.items() if b.high < MARGIN)], key=_thrift)
+    lines = _lines(judgement, scores)
+    level = [lines[name] for name, b in behind.items() if b.low <= 0]
+    mine = {lines[head], lines[best]}
+    over_guess = scores.behind(GUESS, free)
+    return Choice(
+        head=head,
+        best=best,
+        scores=scores,
+        behind={best: Interval(0.0, 0.0, 0.0), **behind},
+        level=tuple(dict.fromkeys(line for line in level if line not in mine)),
+        lines=lines,
+        unmet=unmet,
+        costs=_costs(needs, scores, unmet, head),
+        sizes=sizes,
+        guess=course.names[common],
+        learned=over_guess[best].high < 0,
+    )
+
+
+def score(course: Course, judgement: Judgement, common: int, seed: int = 0) -> Scores:
+    """Put the right answers of all candidates, and of a guess, side by side."""
+    y = torch.cat(judgement.held_y)
+    right = {
+        name: _floats(torch.cat(verdict.answers) == y)
+        for name, verdict in judgement.verdicts.items()
+    }
+    return Scores({**right, GUESS: _floats(y == common)}, units_of(course, judgement), seed)
+
+
+def units_of(course: Course, judgement: Judgement) -> NDArray[Any]:
+    """Return which held-out rows are drawn together: the same row, or rows of one source."""
+    rows = torch.cat([split.held for split in judgement.splits])
+    return (rows if course.group is None else course.group[rows]).numpy()
+
+
+def _floats(right: Tensor) -> Floats:
+    return right.numpy().astype(np.float64)
+
+
+def _thrift(name: str) -> tuple[Any, ...]:
+    return (*thrift(name), name)
+
+
+def _best(scores: Scores, names: Sequence[str]) -> str:
+    return min(names, key=lambda name: (-scores.of(name), _thrift(name)))
+
+
+def _lines(judgement: Judgement, scores: Scores) -> dict[str, str]:
+    """Put heads that answer alike on one line, named by the thriftiest of them."""
+    answers = {name: torch.cat(v.answers) for name, v in judgement.verdicts.items()}
+    groups: list[list[str]] = []
+    for name in sorted(answers, key=lambda name: (-scores.of(name), _thrift(name))):
+        for group in groups:
+            if float((answers[group[0]] == answers[name]).double().mean()) >= ALIKE:
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return {name: min(group, key=_thrift) for group in groups for name in group}
+
+
+def _costs(
+    needs: Needs, scores: Scores, unmet: Mapping[str, tuple[str, ...]], head: str
+) -> dict[str, Interval]:
+    """Say by how much the best that only lacks one constraint is better."""
+    costs = {}
+    for name in needs.given:
+        freer = [other for other, lacks in unmet.items() if set(lacks) <= {name}]
+        costs[name] = scores.difference(_best(scores, freer), head)
+    return costs
+
+
+def _nobody(needs: Needs, judgement: Judgement, sizes: Mapping[str, int]) -> str:
+    """Say that nobody meets the constraints, and who comes nearest to each."""
+    given = " ".join(map(needs.words, needs.given))
+    hints = []
+    if needs.memory is not None:
+        small = min(sizes, key=lambda name: sizes[name])
+        hints.append(f"the smallest is {small} with {size_in_words(sizes[small])}")
+    if needs.latency is not None:
+        times = {name: verdict.latency for name, verdict in judgement.verdicts.items()}
+        fast = min(times, key=lambda name: times[name])
+        hints.append(f"the fastest is {fast} with {time_in_words(times[fast])} for one sample")
+    return f"no head meets {given} on these data; " + "; ".join(hints or ["ask for less"])

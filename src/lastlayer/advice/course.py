@@ -1,0 +1,222 @@
+"""The course of a user's stream: rows, labels and tasks, laid out once for all that is asked."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lastlayer.catalogue import SCENARIOS
+from lastlayer.errors import DataError, LabelError, OptionError
+from lastlayer.features import Features, FeatureSet
+from lastlayer.names import look_up
+from lastlayer.scenarios import Scenario, iid
+from lastlayer.study import ScenarioSpec
+
+CHECKED = 1 << 22  # numbers looked at in one go
+
+
+class _TrainOnly(NamedTuple):
+    """Data as scenarios want them, where there is no test split."""
+
+    train: FeatureSet
+    test: FeatureSet
+
+
+@dataclass(frozen=True, eq=False)
+class Course:
+    """A stream of training rows, in the order of its tasks."""
+
+    z: Tensor  # (n, h) training features as stored
+    y: Tensor  # (n,) int64, the column that is learned
+    tasks: tuple[Tensor, ...]  # rows of each task
+    n_classes: int
+    names: tuple[str, ...]  # of the classes
+    label: str
+    group: Tensor | None = None  # (n,) the source of each row: its rows stay together
+    test_z: Tensor | None = None
+    test_y: Tensor | None = None
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # all label columns
+    task_names: tuple[str, ...] = ()  # where each task is one value of a column
+    notes: tuple[str, ...] = ()  # what was done to the stream that was asked for
+
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks there are."""
+        return len(self.tasks)
+
+    @property
+    def task_of(self) -> Tensor:
+        """The task of each row, (n,); −1: of none."""
+        task = torch.full((len(self.y),), -1)
+        for number, rows in enumerate(self.tasks):
+            task[rows] = number
+        return task
+
+    @property
+    def rows(self) -> Tensor:
+        """The rows that are in some task, ascending."""
+        return (self.task_of >= 0).nonzero()[:, 0]
+
+
+def lay_out(
+    data: Features | FeatureSet,
+    scenario: str | ScenarioSpec | Scenario | None,
+    group: str | None = None,
+) -> Course:
+    """Lay a stream out.
+
+    Args:
+        data: training and test features, or training features alone.
+        scenario: what ``ll.compare`` takes, or a Scenario of these data; None: all at once.
+        group: the label column that says which source a row comes from.
+
+    >>> import lastlayer as ll
+    >>> course = lay_out(ll.load_features("cifar10"), "incremental:3")
+    >>> course.notes
+    ('10 classes do not divide into 3 tasks: they are shared out as evenly as can be, 4, 3, 3.',)
+    """
+    whole = data if isinstance(data, Features) else None
+    train: FeatureSet = data.train if isinstance(data, Features) else data
+    test = getattr(whole, "test", None)
+    _check_finite(train.z, "training")
+    if test is not None:
+        _check_finite(test.z, "test")
+    spec = ScenarioSpec.parse(scenario) if isinstance(scenario, str) else scenario
+    notes: tuple[str, ...] = ()
+    if isinstance(spec, ScenarioSpec):
+        spec, notes = _evenly(spec, train)
+    both = whole if whole is not None and test is not None else _TrainOnly(train, train)
+    found = _build(spec, both)
+    y = train.labels[found.label]
+    n_classes = 1 + int(y.max())
+    names = _names(whole, found.label, n_classes)
+    source = look_up(group, train.labels, "label column") if group is not None else None
+    known = test is not None and found.label in test.labels
+    course = Course(
+        z=train.z,
+        y=y,
+        tasks=found.tasks,
+        n_classes=max(n_classes, len(names)),
+        names=names,
+        label=found.label,
+        group=source,
+        test_z=test.z if test is not None and known else None,
+        test_y=test.labels[found.label] if test is not None and known else None,
+        columns={name: column for name, column in train.labels.items() if name != group},
+        notes=notes,
+    )
+    return _named_tasks(course, spec, whole)
+
+
+def _check_finite(z: Tensor, split: str) -> None:
+    rows = max(1, CHECKED // z.shape[1])
+    for start in range(0, len(z), rows):
+        bad = ~z[start : start + rows].isfinite().all(1)
+        if bad.any():
+            row = start + int(bad.int().argmax())
+            raise DataError(f"expected finite features, got NaN or infinity in {split} row {row}")
+
+
+def _evenly(spec: ScenarioSpec, train: FeatureSet) -> tuple[ScenarioSpec, tuple[str, ...]]:
+    """Share classes out as evenly as can be where they do not divide into the tasks asked for."""
+    if spec.kind != "incremental" or not isinstance(spec.tasks, int):
+        return spec, ()
+    label = spec.label or train.label
+    n_classes = 1 + int(look_up(label, train.labels, "label column").max())
+    if spec.tasks < 1 or spec.tasks > n_classes:
+        raise OptionError(
+            f"expected from 1 task to one for each of the {n_classes} classes, got {spec.tasks}"
+        )
+    if n_classes % spec.tasks == 0:
+        return spec, ()
+    few, more = divmod(n_classes, spec.tasks)
+    sizes = (few + 1,) * more + (few,) * (spec.tasks - more)
+    note = (
+        f"{n_classes} classes do not divide into {spec.tasks} tasks: they are shared out as evenly "
+        f"as can be, {', '.join(map(str, sizes))}."
+    )
+    return replace(spec, tasks=sizes), (note,)
+
+
+def _build(spec: ScenarioSpec | Scenario | None, both: Features | _TrainOnly) -> Scenario:
+    if isinstance(spec, Scenario):
+        return spec
+    return iid(both) if spec is None else spec.build(both, order=0)
+
+
+def _names(whole: Features | None, label: str, n_classes: int) -> tuple[str, ...]:
+    if whole is not None:
+        return tuple(whole.names[label])
+    return tuple(map(str, range(n_classes)))
+
+
+def _named_tasks(course: Course, spec: object, whole: Features | None) -> Course:
+    """Name the tasks by the column that makes them, and tell of gaps in it."""
+    column = spec.by if isinstance(spec, ScenarioSpec) else None
+    if isinstance(spec, ScenarioSpec) and spec.kind in SCENARIOS:
+        column = SCENARIOS[spec.kind].options.get("by")
+    if column is None or whole is None or column not in course.columns:
+        return course
+    values = [course.columns[column][rows].unique() for rows in course.tasks]
+    if any(len(value) != 1 for value in values):
+        return course
+    names = tuple(whole.names[column][int(value)] for value in values)
+    gaps = gaps_in(names)
+    notes = (f"'{column}' has gaps: nothing came in {_listed(gaps)}.",) if gaps else ()
+    return replace(course, task_names=names, notes=(*course.notes, *notes))
+
+
+def gaps_in(names: tuple[str, ...]) -> list[str]:
+    """Name what is missing between whole numbers, or between months, that are nearly complete.
+
+    >>> gaps_in(("1", "2", "4")), gaps_in(("2023-11", "2024-02")), gaps_in(("a", "b"))
+    (['3'], ['2023-12', '2024-01'], [])
+    """
+    numbers = [_moment(name) for name in names]
+    found = sorted(number for number in numbers if number is not None)
+    if len(found) < len(names) or len(found) < 2 or found[-1] - found[0] > 20 * len(found):
+        return []
+    missing = sorted(set(range(found[0], found[-1])) - set(found))
+    months = "-" in names[0].lstrip("-")
+    return [f"{m // 12:04d}-{m % 12 + 1:02d}" if months else str(m) for m in missing]
+
+
+def _moment(name: str) -> int | None:
+    """Read a whole number, or a month as the number of months since the year 0."""
+    year, dash, month = name.partition("-")
+    if dash and year.isdigit() and month.isdigit() and len(year) == 4 and 1 <= int(month) <= 12:
+        return 12 * int(year) + int(month) - 1
+    try:
+        return int(name)
+    except ValueError:
+        return None
+
+
+def _listed(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def feature_scale(z: Tensor, norm: float) -> float:
+    """Return the number that features are divided by to have the root mean square ``norm``.
+
+    >>> feature_scale(torch.tensor([[3.0, 4.0], [0.0, 5.0]]), norm=1.0)
+    5.0
+    """
+    rows = max(1, CHECKED // z.shape[1])
+    largest = max(float(part.abs().max()) for part in z.split(rows)) or 1.0
+    total = sum(float((part.double() / largest).square().sum()) for part in z.split(rows))
+    return largest * math.sqrt(total / len(z)) / norm or 1.0
+
+
+def check_classes(course: Course) -> None:
+    """Refuse what no head can be chosen on."""
+    if len(course.y[course.rows].unique()) < 2:
+        only = course.names[int(course.y[course.rows][0])]
+        raise LabelError(
+            f"expected at least two classes of '{course.label}' to choose a head for, got one, "
+            f"'{only}': every head answers it"
+        )

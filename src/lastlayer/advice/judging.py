@@ -1,0 +1,333 @@
+"""Judging: every candidate learns the stream from a part of the rows and answers for the rest."""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lastlayer.advice.course import Course, feature_scale
+from lastlayer.advice.descent import (
+    NORM,
+    Outcome,
+    Pair,
+    Trial,
+    best_rate,
+    count_right,
+    epochs_for,
+    find_rates,
+    fleets,
+    sail,
+    too_large,
+    work_of,
+)
+from lastlayer.advice.split import Split, splits_of
+from lastlayer.catalogue import all_heads, card_of
+from lastlayer.errors import LastLayerError
+from lastlayer.heads import Head, make_head
+from lastlayer.threads import one_core_each, thread_count
+from lastlayer.training.pool import Pool, Vectors
+
+CHECKPOINTS = 10  # at most so often is a head looked at on its way
+BATCH = 4096  # rows that a head without gradient is given at once
+LOGITS = 1 << 22  # at a time
+TIMED = 31  # single predictions, of whose times the median is taken
+SUITED = 3.0  # heads without gradient are worth about so many times their multiplications
+
+Progress = Callable[[float, float], None]  # takes the work done and all there is
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What one candidate has shown."""
+
+    head: str  # with its mask
+    answers: tuple[Tensor, ...]  # of each split, (m,) the class of each held-out row; −1: none
+    right: Tensor  # (checkpoints,) right answers on the way, over all splits
+    lr: float | None = None  # the rate to train it with; None: it needs none
+    latency: float = math.nan  # seconds that one prediction takes, the median
+    vectors: Vectors | None = None  # of the first split, at the checkpoints
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """All candidates on the same held-out rows."""
+
+    verdicts: Mapping[str, Verdict]
+    splits: Sequence[Split]
+    held_y: tuple[Tensor, ...]  # of each split, (m,) the right answers
+    checkpoints: tuple[int, ...]
+    come: Tensor  # (checkpoints,) held-out rows of the tasks up to each, over all splits
+    scale: float  # what features are divided by for heads trained by gradient
+    epochs: int  # how often those are shown each task
+    left_out: Mapping[str, str] = field(default_factory=dict)  # candidates, and why
+
+
+def judge(
+    course: Course,
+    heads: Sequence[str] | None = None,
+    *,
+    seed: int = 0,
+    splits: Sequence[Split] | None = None,
+    vectors_of: frozenset[str] = frozenset(),
+    rates: Mapping[str, float | None] | None = None,
+    progress: Progress | None = None,
+) -> Judgement:
+    """Let candidates learn the stream, and keep what they answer for the rows held out.
+
+    Args:
+        course: the stream.
+        heads: the candidates; None: all that there are.
+        seed: decides which rows are held out.
+        splits: the rows to use instead.
+        vectors_of: heads trained by gradient whose output vectors are kept.
+        rates: learning rates that are known already; None: they are looked for.
+        progress: called with the work done and all there is.
+
+    >>> import lastlayer as ll
+    >>> from lastlayer.advice.course import lay_out
+    >>> course = lay_out(ll.load_features("cifar10"), "cifar10")
+    >>> judgement = judge(course, ["mean", "slda"])
+    >>> [round(share_right(judgement, head), 2) for head in judgement.verdicts]
+    [0.64, 0.68]
+    """
+    names = list(dict.fromkeys(all_heads() if heads is None else heads))
+    parts = list(splits_of(course, seed) if splits is None else splits)
+    scale = feature_scale(course.z[course.rows], NORM)
+    trials = _trials(course, parts, vectors_of)
+    by_gradient = [name for name in names if card_of(name).by_gradient]
+    left_out: dict[str, str] = {}
+    if by_gradient and too_large(trials[0], len(by_gradient)):
+        size = f"{course.n_classes} classes × {course.z.shape[1]} features"
+        left_out |= dict.fromkeys(by_gradient, f"{size} are too many to train it here")
+        by_gradient = []
+    others = [name for name in names if not card_of(name).by_gradient]
+    scaled = course.z.float() / scale if by_gradient else course.z
+    work = Work(progress)
+    fed = _feed_all(work, trials, others)
+    shown, lr = _sail_all(work, [_on(t, scaled) for t in trials], by_gradient, rates or {}, seed)
+    for name, outcomes in fed.items():
+        failed = [outcome for outcome in outcomes if isinstance(outcome, str)]
+        if failed:
+            left_out[name] = failed[0]
+        else:
+            shown[name] = outcomes
+    return Judgement(
+        {
+            name: _verdict(name, shown[name], lr.get(name), latency_of(name, course))
+            for name in names
+            if name in shown
+        },
+        parts,
+        tuple(course.y[part.held] for part in parts),
+        trials[0].checkpoints,
+        _come(trials),
+        scale,
+        epochs_for([len(rows) for rows in course.tasks]),
+        left_out,
+    )
+
+
+def _feed_all(work: "Work", trials: Sequence[Trial], heads: Sequence[str]) -> dict[str, list[Any]]:
+    """Let the heads without gradient learn all splits."""
+    for number, trial in enumerate(trials):
+        for name in heads:
+            work.add((name, number), partial(_feed, trial, name), _effort(name, trial))
+    done = work.run()  # in any order
+    return {name: [done[name, number][0] for number in range(len(trials))] for name in heads}
+
+
+def _sail_all(
+    work: "Work",
+    trials: Sequence[Trial],
+    heads: Sequence[str],
+    known: Mapping[str, float | None],
+    seed: int,
+) -> tuple[dict[str, list[Any]], dict[str, float]]:
+    """Train the heads that need gradients on all splits; also give the rate that suits each."""
+    if not heads:
+        return {}, {}
+    everywhere = range(len(trials))
+    effort = sum(map(work_of, trials)) * len(heads)
+    unknown = [name for name in heads if known.get(name) is None]
+    for piece in (pieces := find_rates(trials, unknown, seed) if unknown else []):
+        work.add("rates", piece, 5 * effort / len(pieces))
+    rated = _merged(work.run().get("rates", ()))
+
+    def rate(name: str, splits: Sequence[int]) -> float:
+        return known.get(name) or best_rate(rated, name, splits)
+
+    pairs = [[(name, rate(name, [s])) for name in heads] for s in everywhere]
+    for splits, members in (groups := fleets(trials, pairs[0])):
+        own = [[pairs[s][k] for k in members] for s in splits]
+        sailing = partial(_sail, splits, [trials[s] for s in splits], own)
+        work.add("fleets", sailing, effort / len(groups))
+    sailed = _merged(work.run()["fleets"])
+    outcomes = {name: [sailed[s, name] for s in everywhere] for name in heads}
+    return outcomes, {name: rate(name, everywhere) for name in heads}
+
+
+def _verdict(name: str, outcomes: Sequence[Outcome], lr: float | None, latency: float) -> Verdict:
+    return Verdict(
+        name,
+        tuple(outcome.answers for outcome in outcomes),
+        torch.stack([outcome.right for outcome in outcomes]).sum(0),
+        lr,
+        latency,
+        outcomes[0].vectors,
+    )
+
+
+def share_right(judgement: Judgement, head: str) -> float:
+    """Return the share of right answers of a head on all held-out rows, over all splits."""
+    pairs = zip(judgement.verdicts[head].answers, judgement.held_y, strict=True)
+    right = [(answers == y).double() for answers, y in pairs]
+    return float(torch.cat(right).mean())
+
+
+def _trials(course: Course, splits: Sequence[Split], vectors_of: frozenset[str]) -> list[Trial]:
+    pool = Pool(course.z, course.y, course.z[:0], course.y[:0], course.n_classes)
+    points = checkpoints_of(course.n_tasks)
+    task = course.task_of
+    return [
+        Trial(pool, split, task, points, vectors_of if not number else frozenset())
+        for number, split in enumerate(splits)
+    ]
+
+
+def checkpoints_of(n_tasks: int) -> tuple[int, ...]:
+    """Return after which tasks heads are looked at: ten at most, evenly, the last among them.
+
+    >>> checkpoints_of(3), checkpoints_of(100)[:3], checkpoints_of(100)[-1]
+    ((0, 1, 2), (9, 19, 29), 99)
+    """
+    n = min(n_tasks, CHECKPOINTS)
+    return tuple(round((i + 1) * n_tasks / n) - 1 for i in range(n))
+
+
+def _on(trial: Trial, z: Tensor) -> Trial:
+    return replace(trial, pool=replace(trial.pool, z=z, test_z=z[:0]))
+
+
+def _sail(
+    splits: Sequence[int], trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]
+) -> dict[tuple[int, str], Outcome]:
+    outcomes = sail(trials, pairs)
+    return {
+        (s, head): outcome
+        for s, own, of_split in zip(splits, pairs, outcomes, strict=True)
+        for (head, _), outcome in zip(own, of_split, strict=True)
+    }
+
+
+def _merged(parts: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _come(trials: Sequence[Trial]) -> Tensor:
+    """Count the held-out rows of the tasks up to each checkpoint, over all splits."""
+    counts = torch.zeros(len(trials[0].checkpoints), dtype=torch.int64)
+    for trial in trials:
+        tasks = trial.task[trial.split.held]
+        counts += torch.stack([(tasks <= point).sum() for point in trial.checkpoints])
+    return counts
+
+
+def _feed(trial: Trial, name: str) -> Outcome | str:
+    """Let a head without gradient learn a split, or say why it cannot."""
+    try:
+        head = make_head(name, trial.pool.z.shape[1], trial.pool.n_classes)
+        answer = _answering(head, trial.pool.z[trial.split.held].float())
+        right, answers = [], torch.full((len(trial.split.held),), -1)
+        for number, rows in enumerate(trial.split.tasks):
+            learn(head, trial.pool, rows)
+            if number in trial.checkpoints:
+                answers = answer() if bool(head.seen.any()) else answers
+                right.append(count_right(trial, answers, number))
+        return Outcome(answers, torch.stack(right))
+    except LastLayerError as error:
+        return str(error)
+
+
+def learn(head: Head, pool: Pool, rows: Tensor) -> None:
+    """Show rows once, in their order."""
+    for part in rows.split(BATCH):
+        if len(part):
+            head.observe(pool.z[part].float(), pool.y[part])
+
+
+def _answering(head: Head, z: Tensor) -> Callable[[], Tensor]:
+    """Give what answers for fixed rows whenever asked; knn then looks only at what is new."""
+    follow = getattr(head, "follow", None)
+    if follow is not None:
+        followed = follow(z)
+        return lambda: followed.logits().argmax(dim=-1)
+    return lambda: answers_of(head, z)
+
+
+def answers_of(head: Head, z: Tensor) -> Tensor:
+    """Return the class (n,) that a head answers for each row, in bounded memory."""
+    size = max(LOGITS // max(head.n_classes, 1), 1)
+    return torch.cat([head.predict(part.float()) for part in z.split(size)])
+
+
+def latency_of(name: str, course: Course) -> float:
+    """Return the median of the seconds that a head takes to answer once, all classes known.
+
+    Only one that keeps samples needs to learn for it: the others answer as fast whatever they know.
+    """
+    head = make_head(name, course.z.shape[1], course.n_classes)
+    keeps = card_of(name).abilities.keeps_samples
+    rows = course.rows if keeps else course.rows[:BATCH]
+    learn(head, Pool(course.z, course.y, course.z[:0], course.y[:0], course.n_classes), rows)
+    head.seen.fill_(True)
+    one = course.z[course.rows[:1]].float()
+    head.predict(one)
+    times = []
+    for _ in range(TIMED):
+        start = time.perf_counter()
+        head.predict(one)
+        times.append(time.perf_counter() - start)
+    return median(times)
+
+
+def _effort(name: str, trial: Trial) -> float:
+    """Estimate the work of a head without gradient, in multiplications of one with."""
+    h, n_classes, held = trial.pool.z.shape[1], trial.pool.n_classes, len(trial.split.held)
+    state = card_of(name).size(h, n_classes, trial.n) / 8
+    return SUITED * (2.0 * trial.n * h * min(h, 512) / 8 + held * state * 2)
+
+
+class Work:
+    """Pieces of work, done in threads of one core each, the longest first."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._pieces: list[tuple[Any, Callable[[], Any], float]] = []
+        self._progress = progress
+        self._done = self._total = 0.0
+
+    def add(self, key: Any, piece: Callable[[], Any], effort: float) -> None:
+        """Note a piece; what it returns goes under its key."""
+        self._pieces.append((key, piece, effort))
+        self._total += effort
+
+    def run(self) -> dict[Any, list[Any]]:
+        """Do all pieces noted since the last time."""
+        pieces = sorted(self._pieces, key=lambda piece: -piece[2])
+        self._pieces = []
+        found: dict[Any, list[Any]] = {}
+        threads = thread_count(torch.device("cpu"))
+        with one_core_each(threads) as pool:
+            for (key, _, effort), result in zip(
+                pieces, pool.map(lambda piece: piece[1](), pieces), strict=True
+            ):
+                found.setdefault(key, []).append(result)
+                self._done += effort
+                if self._progress is not None:
+                    self._progress(self._done, self._total)
+        return found

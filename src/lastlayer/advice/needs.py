@@ -1,0 +1,100 @@
+"""What a head must be able to do where it is to run, and the sizes and times that people write."""
+
+import re
+from dataclasses import dataclass, fields
+
+from lastlayer.catalogue import card_of
+from lastlayer.errors import OptionError
+
+_BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20,
+          "gib": 2**30}  # fmt: skip
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Constraints; a head that meets them all may be advised."""
+
+    linear: bool = False  # it must be a plain nn.Linear
+    memory: int | None = None  # bytes that its state may take
+    no_samples: bool = False  # it may keep no rows
+    forgettable: bool = False  # it must be able to forget samples
+    latency: float | None = None  # seconds that one prediction may take
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The names of the constraints there are."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) not in (None, False))
+
+    def unmet(self, head: str, size: int, latency: float) -> tuple[str, ...]:
+        """Name the constraints that a head does not meet.
+
+        >>> Needs(linear=True, memory=1000).unmet("knn", size=4000, latency=1e-3)
+        ('linear', 'memory')
+        """
+        can = card_of(head).abilities
+        wrong = {
+            "linear": self.linear and not can.linear,
+            "memory": self.memory is not None and size > self.memory,
+            "no_samples": self.no_samples and can.keeps_samples,
+            "forgettable": self.forgettable and not can.forgets,
+            "latency": self.latency is not None and latency > self.latency,
+        }
+        return tuple(name for name, is_wrong in wrong.items() if is_wrong)
+
+    def words(self, name: str) -> str:
+        """Write a constraint as it is typed."""
+        if name == "memory" and self.memory is not None:
+            return f"--memory {size_in_words(self.memory).replace(' ', '')}"
+        if name == "latency" and self.latency is not None:
+            return f"--latency {1e3 * self.latency:g}ms"
+        return f"--{name.replace('_', '-')}"
+
+
+def read_bytes(text: str) -> int:
+    """Read a size of memory.
+
+    >>> read_bytes("1MB"), read_bytes("64 KiB"), read_bytes("500")
+    (1000000, 65536, 500)
+    """
+    return int(_read(text, _BYTES, "a size such as 1MB or 64KiB"))
+
+
+def read_seconds(text: str) -> float:
+    """Read a time.
+
+    >>> read_seconds("1ms"), read_seconds("0.5 s")
+    (0.001, 0.5)
+    """
+    return _read(text, _SECONDS, "a time such as 1ms or 0.5s")
+
+
+def _read(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zµ]*)\s*", text.lower())
+    if match is None or match[2] not in units or float(match[1]) <= 0:
+        raise OptionError(f"expected {what}, got '{text}'")
+    return float(match[1]) * units[match[2]]
+
+
+def size_in_words(size: float) -> str:
+    """Write a number of bytes as one would say it.
+
+    >>> size_in_words(999), size_in_words(38_480), size_in_words(23_160_000)
+    ('999 B', '38 kB', '23 MB')
+    """
+    for unit, word in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {word}" if size < 10 * unit else f"{size / unit:.0f} {word}"
+    return f"{size:.0f} B"
+
+
+def time_in_words(seconds: float) -> str:
+    """Write a short time as one would say it.
+
+    >>> time_in_words(0.00004), time_in_words(0.0123)
+    ('40 µs', '12 ms')
+    """
+    for unit, word in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit:
+            return f"{seconds / unit:.2g} {word}"
+    return f"{seconds * 1e6:.0f} µs"

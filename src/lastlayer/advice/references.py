@@ -1,0 +1,220 @@
+"""What the advised head is held against: the same data retrained on, finer labels, test rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.advice.choosing import Interval, Scores, units_of
+from lastlayer.advice.course import Course
+from lastlayer.advice.judging import Judgement, judge
+from lastlayer.advice.reference import Map, reference
+from lastlayer.advice.split import Split
+from lastlayer.advice.why import LINEAR
+from lastlayer.catalogue import card_of
+from lastlayer.heads import make_head
+
+SOFTMAX = "softmax regression retrained on everything"
+MAPPED = "softmax regression behind the same map, retrained on everything"
+AT_ONCE = " on everything at once"
+MOST_SPLITS = 5  # that references are trained on
+WORK = 3e12  # numbers of classes × features × rows × 100 steps that a reference may take
+FIRST = 2_000  # rows that a map has been fixed by, if it ever is
+PER_FINER_CLASS = 10  # rows on average; below it a column is no label
+
+Rights = dict[str, list[Tensor]]
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """Accuracies beside the advised head, on the same rows."""
+
+    scores: Scores
+    head: str
+    names: tuple[str, ...]  # of the references there are
+    rows: int
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.scores.names
+
+    def price(self) -> tuple[str, Interval] | None:
+        """Return the best reference, and by how much it is more often right than the head."""
+        if not self.names:
+            return None
+        best = max(self.names, key=self.scores.of)
+        return best, self.scores.difference(best, self.head)
+
+    def fall(self, head: str) -> Interval | None:
+        """Return what a head lost by learning a stream, against itself on everything at once."""
+        if head + AT_ONCE not in self.scores.names:
+            return None
+        return self.scores.difference(head + AT_ONCE, head)
+
+
+def retrained(
+    course: Course, judgement: Judgement, head: str, seed: int = 0, *, at_once: bool = True
+) -> References:
+    """Train the references on the rows that the candidates learned from, all at once.
+
+    Args:
+        course: the stream.
+        judgement: of the candidates; the references answer for the same rows.
+        head: the advised one.
+        seed: of the references' own held-out rows.
+        at_once: train heads that depend on the order of their data on everything at once, too.
+    """
+    part = _few_splits(judgement)
+    heads = [name for name in dict.fromkeys([head, LINEAR]) if name in part.verdicts]
+    right: Rights = {
+        name: [a == y for a, y in zip(part.verdicts[name].answers, part.held_y, strict=True)]
+        for name in heads
+    }
+    if at_once:
+        _at_once(course, part, heads, right)
+    names = _softmax(course, part, head, right, seed)
+    scores = _scores(right, units_of(course, part), seed)
+    return References(scores, head, names, sum(map(len, part.held_y)))
+
+
+def _few_splits(judgement: Judgement) -> Judgement:
+    n = MOST_SPLITS
+    verdicts = {
+        name: replace(verdict, answers=verdict.answers[:n])
+        for name, verdict in judgement.verdicts.items()
+    }
+    return replace(
+        judgement,
+        verdicts=verdicts,
+        splits=judgement.splits[:n],
+        held_y=judgement.held_y[:n],
+    )
+
+
+def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Rights) -> None:
+    """Train heads whose answers depend on the order of their data on everything at once."""
+    trained = [name for name in heads if not card_of(name).abilities.order_free]
+    if not trained or course.n_tasks == 1:
+        return
+    splits = [Split((torch.cat(split.tasks),), split.held) for split in part.splits]
+    found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits)
+    for name, verdict in found.verdicts.items():
+        pairs = zip(verdict.answers, part.held_y, strict=True)
+        right[name + AT_ONCE] = [answers == y for answers, y in pairs]
+
+
+def _softmax(
+    course: Course, part: Judgement, head: str, right: Rights, seed: int
+) -> tuple[str, ...]:
+    n, h = len(course.rows), course.z.shape[1]
+    if n * h * course.n_classes * 100 > WORK:
+        return ()
+    maps: dict[str, Callable[[], Map | None]] = {SOFTMAX: lambda: None}
+    if _map_of(head, course) is not None:
+        maps[MAPPED] = lambda: _map_of(head, course)
+    for name, make in maps.items():
+        right[name] = []
+        for split, y in zip(part.splits, part.held_y, strict=True):
+            rows = torch.cat(split.tasks)
+            fitted = reference(
+                course.z[rows], course.y[rows], course.n_classes, map=make(), seed=seed
+            )
+            right[name].append(fitted.predict(course.z[split.held]) == y)
+    return tuple(maps)
+
+
+def _map_of(head: str, course: Course) -> Map | None:
+    """Return what a head does to features before it learns from them; None: nothing."""
+    if card_of(head).by_gradient:
+        return None
+    made = make_head(head, course.z.shape[1], course.n_classes)
+    if getattr(made, "map", None) is None:
+        return None
+    rows = torch.cat(course.tasks)[:FIRST]  # a map is fixed by the first rows of the stream
+    made.observe(course.z[rows].float(), course.y[rows])
+    found: Map | None = getattr(made, "map", None)
+    return found if getattr(found, "fitted", True) else None
+
+
+def _scores(right: Rights, unit: "np.ndarray[tuple[int], np.dtype[np.int64]]", seed: int) -> Scores:
+    whole = {name: torch.cat(parts).numpy().astype(np.float64) for name, parts in right.items()}
+    return Scores(whole, unit, seed)
+
+
+def on_test_rows(
+    course: Course, judgement: Judgement, head: str, seed: int = 0
+) -> References | None:
+    """Train the advised head, the linear layer and the references on all training rows, and test.
+
+    Called once, after the choice, with the learning rates found before it.
+    """
+    if course.test_z is None or course.test_y is None:
+        return None
+    n, m = len(course.y), len(course.test_y)
+    whole = replace(
+        course,
+        z=torch.cat([course.z, course.test_z.to(course.z.dtype)]),
+        y=torch.cat([course.y, course.test_y]),
+        group=None,
+        n_classes=max(course.n_classes, 1 + int(course.test_y.max())),
+    )
+    tested = Split(course.tasks, torch.arange(n, n + m))
+    heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
+    rates = {name: judgement.verdicts[name].lr for name in heads}
+    found = judge(whole, heads, seed=seed, splits=[tested], rates=rates)
+    return retrained(whole, found, head, seed, at_once=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Finer:
+    """Whether learning a finer label column and answering the coarser one pays."""
+
+    column: str
+    gains: Mapping[str, tuple[float, float, Interval]]  # head → coarse, by finer, what it gains
+
+
+def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0) -> list[Finer]:
+    """Try each column that refines the label with the heads that learn in one pass."""
+    part = _few_splits(judgement)
+    heads = [
+        name
+        for name in part.verdicts
+        if not card_of(name).by_gradient
+        and (name == head or not card_of(name).abilities.keeps_samples)
+    ]
+    found = []
+    for column, values in course.columns.items():
+        coarse_of = _coarse_of(course, values)
+        if column == course.label or coarse_of is None or not heads:
+            continue
+        n_finer = len(coarse_of)
+        finer = replace(course, y=values, n_classes=n_finer, names=tuple(map(str, range(n_finer))))
+        learned = judge(finer, heads, splits=part.splits)
+        right: Rights = {}
+        for name, verdict in learned.verdicts.items():
+            own = part.verdicts[name].answers
+            right[name] = [a == y for a, y in zip(own, part.held_y, strict=True)]
+            pairs = zip(verdict.answers, part.held_y, strict=True)
+            right[f"{name} by finer"] = [coarse_of[a.clamp(min=0)] == y for a, y in pairs]
+        scores = _scores(right, units_of(course, part), seed)
+        gains = {
+            name: (
+                scores.of(name),
+                scores.of(f"{name} by finer"),
+                scores.difference(f"{name} by finer", name),
+            )
+            for name in learned.verdicts
+        }
+        found.append(Finer(column, gains))
+    return found
+
+
+def _coarse_of(course: Course, values: Tensor) -> Tensor | None:
+    """Return the class of each value of a column that refines the label; None: it does not."""
+    y, values = course.y[course.rows], values[course.rows]
+    coarse = torch.zeros(int(values.max()) + 1, dtype=torch.int64)
+    coarse[values] = y
+    n_values, n_classes = len(values.unique()), len(y.unique())
+    refines = bool((coarse[values] == y).all()) and n_values > n_classes
+    return coarse if refines and len(y) >= PER_FINER_CLASS * n_values else None

@@ -1,0 +1,128 @@
+"""Why: what the linear layer loses here, what would repair it, and which classes clash."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.advice.choosing import Choice, Interval, Scores
+from lastlayer.advice.course import Course
+from lastlayer.advice.judging import Judgement
+from lastlayer.analysis import (
+    CAUSES,
+    causes_of_loss,
+    data_angles,
+    first_seen,
+    interference_risk,
+    riskiest_pairs,
+)
+from lastlayer.catalogue import card_of, split_name
+
+LINEAR = "linear"  # what most people use
+MOST_CLASSES = 1000  # whose pairs are all looked at
+PAIRS = 5
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Rows of one class that a head takes for another."""
+
+    true: str
+    taken_for: str
+    share: float  # of the rows of that class
+
+
+@dataclass(frozen=True, eq=False)
+class Why:
+    """What the linear layer loses, and what would repair it."""
+
+    causes: Mapping[str, float]  # share of all held-out rows lost, by cause
+    repairs: Mapping[str, tuple[str, Interval]]  # kind of repair → the best head, what it gains
+    clashes: tuple[tuple[str, str, float], ...]  # class, wrong class, risk above 1
+    confusions: tuple[Confusion, ...]  # of the advised head
+
+
+def explain(course: Course, judgement: Judgement, choice: Choice) -> Why:
+    """Look into the linear layer and the advised head on the held-out rows."""
+    causes, clashes = _linear(course, judgement)
+    return Why(
+        causes,
+        _repairs(choice.scores, list(judgement.verdicts)),
+        clashes,
+        confusions(course, judgement, choice.head),
+    )
+
+
+def _linear(
+    course: Course, judgement: Judgement
+) -> tuple[dict[str, float], tuple[tuple[str, str, float], ...]]:
+    verdict = judgement.verdicts.get(LINEAR)
+    if verdict is None or verdict.vectors is None or (verdict.answers[0] < 0).any():
+        return {}, ()
+    split = judgement.splits[0]
+    z = (course.z[split.held].float() / judgement.scale).numpy()
+    y = judgement.held_y[0].numpy()
+    weight = (verdict.vectors.weight * verdict.vectors.gain[..., None]).numpy()
+    causes: dict[str, float] = {}
+    if len(judgement.checkpoints) > 1:
+        learned = _learned(course, split.tasks, judgement.checkpoints)
+        counts = causes_of_loss(weight, verdict.vectors.bias.numpy(), z, y, learned)[-1].sum(0)
+        causes = {name: float(n) / len(y) for name, n in zip(CAUSES, counts, strict=True)}
+    if course.n_classes > MOST_CLASSES:
+        return causes, ()
+    risk = interference_risk(data_angles(z, y, weight[-1]))
+    pairs = riskiest_pairs(np.where(risk > 1, risk, np.nan), PAIRS)
+    return causes, tuple((course.names[a], course.names[b], r) for a, b, r in pairs)
+
+
+def _learned(
+    course: Course, tasks: Sequence[Tensor], checkpoints: Sequence[int]
+) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Give the checkpoint at which each class had first come; −1 for never."""
+    parts = []
+    start = 0
+    for stop in checkpoints:
+        rows = torch.cat(list(tasks[start : stop + 1]))
+        parts.append(course.y[rows].numpy())
+        start = stop + 1
+    return first_seen(parts, course.n_classes)
+
+
+def _repairs(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Interval]]:
+    """Name the best head of each way to repair a linear layer, and what it gains."""
+    if LINEAR not in heads:
+        return {}
+    kinds: dict[str, list[str]] = {
+        "a mask on the same layer": [],
+        "rows that only count by their direction": [],
+        "rows computed from statistics, or samples kept": [],
+    }
+    masked, turned, computed = kinds.values()
+    for name in heads:
+        base, mask = split_name(name)
+        if not card_of(name).by_gradient:
+            computed.append(name)
+        elif base == LINEAR and mask != "none":
+            masked.append(name)
+        elif base != LINEAR:
+            turned.append(name)
+    best = {kind: max(own, key=scores.of) for kind, own in kinds.items() if own}
+    return {kind: (name, scores.difference(name, LINEAR)) for kind, name in best.items()}
+
+
+def confusions(course: Course, judgement: Judgement, head: str) -> tuple[Confusion, ...]:
+    """Name the pairs of classes that a head confuses most, on all held-out rows."""
+    y = torch.cat(judgement.held_y)
+    answers = torch.cat(judgement.verdicts[head].answers)
+    wrong = (answers != y) & (answers >= 0)
+    keys, counts = (y[wrong] * course.n_classes + answers[wrong]).unique(return_counts=True)
+    of_class = y.bincount(minlength=course.n_classes)
+    order = counts.argsort(descending=True, stable=True)[: 2 * PAIRS]
+    found = []
+    for key, count in zip(keys[order].tolist(), counts[order].tolist(), strict=True):
+        true, taken = divmod(key, course.n_classes)
+        share = count / int(of_class[true])
+        found.append(Confusion(course.names[true], course.names[taken], share))
+    return tuple(found)

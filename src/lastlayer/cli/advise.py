@@ -1,0 +1,163 @@
+"""The command that says which head suits a stream of yours."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastlayer.cli.app import app
+from lastlayer.cli.out import make_room
+from lastlayer.cli.text import columns
+from lastlayer.errors import OptionError
+from lastlayer.progress import duration
+
+if TYPE_CHECKING:
+    from lastlayer.advice import Advice
+
+EVERY = 10.0  # seconds between lines where there is no terminal
+
+
+@app.command()
+def advise(
+    features: Annotated[str, typer.Argument(help="cifar10, cifar100, or a features file.")],
+    scenario: Annotated[
+        str | None,
+        typer.Option(
+            help="A name (lastlayer list scenarios), or incremental:5, lifelong:COLUMN, "
+            "mixed:COLUMN, iid."
+        ),
+    ] = None,
+    incremental: Annotated[
+        str | None,
+        typer.Option(
+            help="New classes in each task: 5 tasks, as even as can be, or 4,3,3 classes."
+        ),
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
+    label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(help="Column that names each row's source; its rows stay together."),
+    ] = None,
+    linear: Annotated[bool, typer.Option("--linear", help="It must be a plain nn.Linear.")] = False,
+    memory: Annotated[str | None, typer.Option(help="What it may keep, such as 1MB.")] = None,
+    no_samples: Annotated[
+        bool, typer.Option("--no-samples", help="It may keep no rows of the data.")
+    ] = False,
+    forgettable: Annotated[
+        bool, typer.Option("--forgettable", help="It must be able to forget samples.")
+    ] = False,
+    latency: Annotated[
+        str | None, typer.Option(help="What one prediction may take here, such as 1ms.")
+    ] = None,
+    heads: Annotated[
+        list[str] | None, typer.Option(help="These candidates only: a,b; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides which rows are held out.")] = 0,
+    page: Annotated[Path | None, typer.Option(help="Write the answer as this .html too.")] = None,
+) -> None:
+    """Say which head suits your stream, chosen on rows held out of its training data."""
+    from lastlayer import load_features  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.advice import advise as ask  # noqa: PLC0415
+
+    if page is not None:
+        make_room(page)
+    chosen = _scenario(features, scenario, incremental, by)
+    data = load_features(features, label)
+    names = [name for part in heads or () for name in part.split(",") if name]
+    with _progress() as tell:
+        advice = ask(
+            data,
+            chosen,
+            group=group,
+            linear=linear,
+            memory=memory,
+            no_samples=no_samples,
+            forgettable=forgettable,
+            latency=latency,
+            heads=names or None,
+            seed=seed,
+            progress=tell,
+        )
+    print(f"{data}\n{chosen}\n\n{advice.answer}\n\nThe stream")
+    for sentence in advice.stream.sentences:
+        print(f"  {sentence}")
+    print("\nCandidates: % of held-out rows that are right, and points behind the best\n")
+    print(columns(_ranked(advice), indent="  "))
+    print("\nWhy, and what it costs")
+    for reason in advice.reasons:
+        print(f"  {reason}")
+    if page is not None:
+        advice.page(page)
+        print(f"\nwrote {page}")
+
+
+def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:
+    """Give the one stream that is meant; bundled features have one of their own."""
+    from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
+
+    classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
+    given = [text for text in (scenario, classes, values) if text]
+    own = features.partition("/")[0]
+    if not given and own in SCENARIOS and SCENARIOS[own].bundled:
+        given = [own]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise OptionError(
+            f"expected one of --scenario, --incremental and --by, got {found}; "
+            "--scenario iid is everything at once"
+        )
+    return given[0]
+
+
+def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
+    """Give a line for each head, or for several that answer alike."""
+    from lastlayer.advice.needs import size_in_words, time_in_words  # noqa: PLC0415
+
+    yield "head", "right", "behind", "keeps", "one answer", ""
+    lines: dict[str, list[dict[str, object]]] = {}
+    for row in advice.table.iter_rows(named=True):
+        lines.setdefault(str(row["alike"]), []).append(row)
+    for rows in lines.values():
+        first = rows[0]
+        behind = first["behind"]
+        others = ", ".join(str(row["head"]) for row in rows[1:])
+        alike = f"alike: {others}" if others else ""
+        verdict = str(first["verdict"])
+        unmet = f"{verdict}: {first['unmet']}" if first["unmet"] else verdict
+        yield (
+            str(first["head"]),
+            f"{100 * float(str(first['accuracy'])):.1f}",
+            "" if behind is None else f"{100 * float(str(behind)):.1f}",
+            size_in_words(float(str(first["memory"]))),
+            time_in_words(float(str(first["latency"]))),
+            "; ".join(filter(None, (unmet, alike))),
+        )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """Draw the progress with the time left on a terminal; elsewhere say it now and then."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    shown = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    began = last = time.monotonic()
+    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def tell(stage: str, done: float) -> None:
+            nonlocal last
+            bar.update(task, description=stage, completed=done)
+            now = time.monotonic()
+            if not console.is_terminal and now - last >= EVERY and 0 < done < 1:
+                last = now
+                left = duration((now - began) * (1 - done) / done)
+                print(f"{done:4.0%}  {stage}, {left} left", file=sys.stderr)
+
+        yield tell

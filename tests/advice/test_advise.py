@@ -1,0 +1,231 @@
+"""The whole answer: chosen without peeking, clear about what it cannot know."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.advice.streams import blobs, noise
+from typer.testing import CliRunner
+
+import lastlayer as ll
+from lastlayer import catalogue
+from lastlayer.advice.references import AT_ONCE, SOFTMAX
+from lastlayer.cli import app
+from lastlayer.errors import DataError, LabelError, OptionError, UnknownNameError
+from lastlayer.heads import MeanHead
+
+HEADS = ["linear", "cosine+single", "mean", "slda", "knn"]
+
+
+@pytest.fixture(scope="module")
+def advice():
+    return ll.advise(blobs(n=600, noise=2.0), "incremental:2", heads=HEADS)
+
+
+def test_the_answer_names_the_head_and_its_rows(advice):
+    assert f"se {advice.head}: it is right for" in advice.answer
+    assert advice.table["head"][0] == advice.head
+    assert set(advice.table["head"]) == set(HEADS)
+    assert advice.curves["task"].max() == 2
+
+
+def test_fit_gives_what_was_judged(advice):
+    classifier = advice.fit()
+    course = advice.course
+    right = classifier.predict(course.test_z.numpy()) == course.test_y.numpy().astype(str)
+    assert right.mean() == pytest.approx(advice.tested.scores.of(advice.head), abs=0.02)
+
+
+def test_a_head_trained_by_gradient_is_fitted_as_it_was_judged():
+    advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["cosine+single"])
+    classifier = advice.fit()
+    assert classifier.lr == advice.table["lr"][0]
+    assert classifier.feature_scale == advice.judgement.scale
+    right = classifier.predict(advice.course.test_z) == advice.course.test_y.numpy().astype(str)
+    assert right.mean() == pytest.approx(advice.tested.scores.of("cosine+single"), abs=0.1)
+
+
+def test_shuffled_test_labels_change_nothing_in_the_choice(advice):
+    data = blobs(n=600, noise=2.0)
+    order = torch.randperm(len(data.test), generator=torch.Generator().manual_seed(0))
+    labels = {"y": data.test.y[order]}
+    shuffled = replace(data, test=replace(data.test, labels=labels, check=False), fingerprint="")
+    other = ll.advise(shuffled, "incremental:2", heads=HEADS)
+    same = [column for column in advice.table.columns if column != "latency"]
+    assert other.head == advice.head
+    assert other.table.select(same).equals(advice.table.select(same))
+    assert other.answer == advice.answer
+    assert other.tested.scores.of(other.head) < advice.tested.scores.of(advice.head)
+
+
+def test_training_rows_alone_are_enough():
+    data = blobs()
+    advice = ll.advise(ll.FeatureSet(data.train.z, data.train.labels), "incremental:2", heads=HEADS)
+    assert advice.tested is None
+    assert any("no test rows" in reason for reason in advice.reasons)
+
+
+def test_on_pure_noise_it_says_that_it_cannot_tell():
+    advice = ll.advise(noise(), "incremental:5", heads=["mean", "slda", "knn"])
+    assert advice.answer.startswith("These rows cannot tell which head to use")
+
+
+def test_of_two_identical_heads_it_says_that_it_cannot_tell(monkeypatch):
+    """A head that nobody has seen before joins by its card alone."""
+    card = replace(catalogue.HEADS["mean"], name="twin", home=f"{__name__}:Twin")
+    monkeypatch.setattr(catalogue, "HEADS", {**catalogue.HEADS, "twin": card})
+    monkeypatch.setattr("lastlayer.names.get_close_matches", lambda *_, **__: [])
+    advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["twin", "mean"])
+    assert advice.head == "mean"
+    assert "twin is the same here" in advice.answer
+    assert any("cannot tell them apart" in reason for reason in advice.reasons)
+
+
+class Twin(MeanHead):
+    """The same as mean, under another name."""
+
+    name = "twin"
+
+
+def test_references_stand_beside_the_head(advice):
+    assert SOFTMAX in advice.references
+    assert "linear" + AT_ONCE in advice.references
+    assert any(reason.startswith("The price of never retraining is") for reason in advice.reasons)
+
+
+def test_a_linear_layer_falls_only_against_itself_at_once():
+    whole = ll.advise(blobs(noise=2.0), None, heads=["linear", "mean"])
+    assert not any("falls" in reason for reason in whole.reasons)
+    parts = ll.advise(
+        blobs(n=800, n_classes=8, noise=1.0), "incremental:8", heads=["linear", "mean"]
+    )
+    fall = parts.references.fall("linear")
+    assert any("falls to" in reason for reason in parts.reasons) == (fall.low > 0)
+
+
+def test_where_retraining_is_much_better_the_answer_says_so_first():
+    random = torch.Generator().manual_seed(0)
+    z = torch.randn(3000, 2, generator=random) * torch.tensor([20.0, 1.0])
+    data = ll.FeatureSet(z, {"y": (z[:, 1] > 0).long()})
+    advice = ll.advise(data, "incremental:2", heads=["mean"])
+    assert advice.answer.startswith("Retraining on everything would be better: a softmax")
+
+
+def test_finer_labels_that_pay_are_told_of():
+    random = torch.Generator().manual_seed(0)
+    fine = torch.arange(1200) % 4
+    corners = 4 * torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    z = corners[fine] + torch.randn(1200, 2, generator=random)
+    data = ll.FeatureSet(z, {"coarse": fine // 2, "fine": fine})
+    advice = ll.advise(data, None, heads=["mean"])
+    (finer,) = advice.finer
+    before, after, gain = finer.gains["mean"]
+    assert before < 0.6
+    assert after > 0.9
+    assert gain.low > 0.3
+    assert any("'fine' refines 'coarse'" in r and "pays" in r for r in advice.reasons)
+
+
+def test_constraints_are_told_with_their_price():
+    data = blobs(noise=2.5)
+    advice = ll.advise(data, "incremental:2", heads=HEADS, no_samples=True, memory="1MB")
+    assert advice.head != "knn"
+    assert any(reason.startswith("--no-samples costs") for reason in advice.reasons)
+    assert any(reason.startswith("--memory 1.0MB costs") for reason in advice.reasons)
+
+
+# Bad input: a clear word and the best that can still be said, or an error that names the row.
+
+
+def test_one_task_is_everything_at_once():
+    advice = ll.advise(blobs(), "incremental:1", heads=["mean", "slda"])
+    assert advice.stream.kind == "all at once"
+
+
+def test_one_class_leaves_nothing_to_choose():
+    data = ll.FeatureSet(torch.randn(20, 2), {"y": torch.zeros(20, dtype=torch.int64)})
+    with pytest.raises(LabelError, match="at least two classes of 'y'"):
+        ll.advise(data)
+
+
+def test_a_class_with_a_single_row_is_said_to_be_never_judged():
+    z = torch.cat([blobs().train.z, torch.full((1, 6), 30.0)])
+    y = torch.cat([blobs().train.y, torch.tensor([4])])
+    advice = ll.advise(ll.FeatureSet(z, {"y": y}), heads=["mean", "slda"], no_samples=True)
+    assert any("1 class has a single row (4)" in text for text in advice.stream.sentences)
+    assert any("mean of a class with a single row is that row" in r for r in advice.reasons)
+
+
+def test_a_task_without_held_out_rows_is_learned_from():
+    y = torch.cat([torch.arange(200) % 2, torch.tensor([2])])
+    z = y[:, None] * 3.0 + torch.randn(201, 4, generator=torch.Generator().manual_seed(0))
+    data = ll.Features.from_arrays(z, y, test=(z, y), day=[0] * 200 + [1])
+    advice = ll.advise(data, "mixed:day", heads=["mean", "slda", "cosine"])
+    assert 2 not in {int(c) for split in advice.judgement.held_y for c in split}
+    assert any("task 2 has no held-out rows" in reason for reason in advice.reasons)
+    assert "2" in advice.fit().predict(z[-1:].numpy()).tolist()
+
+
+def test_very_many_classes_leave_the_cheap_heads():
+    y = torch.arange(100_000).repeat(2)
+    z = torch.nn.functional.one_hot(y % 7, 7).float() + y[:, None] / 1e5
+    advice = ll.advise(ll.FeatureSet(z[:], {"y": y}), heads=["linear", "mean"])
+    assert advice.head == "mean"
+    assert any("Left out: linear" in reason for reason in advice.reasons)
+
+
+def test_a_time_column_with_gaps_is_told_of():
+    months = ["2024-01", "2024-02", "2024-05"]
+    data = blobs(n=300, month=[months[i % 3] for i in range(300)])
+    advice = ll.advise(data, "mixed:month", heads=["mean", "slda"])
+    assert "'month' has gaps: nothing came in 2024-03, 2024-04." in advice.stream.sentences
+
+
+def test_nan_is_refused_with_its_row():
+    z = torch.randn(20, 2)
+    z[7, 1] = torch.nan
+    data = ll.FeatureSet(z, {"y": torch.arange(20) % 2}, check=False)
+    with pytest.raises(DataError, match="training row 7"):
+        ll.advise(data)
+
+
+def test_tasks_that_do_not_divide_the_classes_are_shared_out():
+    data = blobs(n=700, n_classes=7)
+    advice = ll.advise(data, "incremental:3", heads=["mean"])
+    assert [len(rows) for rows in advice.course.tasks] == [300, 200, 200]
+    assert any("as evenly as can be, 3, 2, 2" in text for text in advice.stream.sentences)
+    with pytest.raises(OptionError, match="from 1 task to one for each of the 7 classes, got 8"):
+        ll.advise(data, "incremental:8")
+
+
+def test_wrong_names_get_the_nearest_right_one():
+    with pytest.raises(UnknownNameError, match="did you mean 'slda'"):
+        ll.advise(blobs(), heads=["sldaa"])
+    with pytest.raises(UnknownNameError, match="unknown label column 'sesion'"):
+        ll.advise(blobs(), group="sesion")
+
+
+def test_sources_stay_together():
+    data = blobs(n=400, noise=1.0, source=torch.arange(400) // 8)
+    advice = ll.advise(data, "incremental:2", heads=["mean", "slda"], group="source")
+    source = advice.course.group
+    for split in advice.judgement.splits:
+        learned = source[torch.cat(split.tasks)]
+        assert not set(source[split.held].tolist()) & set(learned.tolist())
+
+
+def test_the_command(tmp_path):
+    file, page = tmp_path / "mine.safetensors", tmp_path / "advice.html"
+    blobs(noise=1.5).save(file)
+    options = ["--incremental", "3", "--heads", ",".join(HEADS), "--no-samples"]
+    result = CliRunner().invoke(app, ["advise", str(file), *options, "--page", str(page)])
+    assert result.exit_code == 0, result.output
+    for text in ("Use ", "The stream", "shared out as evenly", "--no-samples costs", "wrote"):
+        assert text in result.output
+    assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_command_wants_one_stream(tmp_path):
+    result = CliRunner().invoke(app, ["advise", "mine.safetensors", "--by", "a", "--scenario", "b"])
+    assert isinstance(result.exception, OptionError)
+    assert "expected one of --scenario" in str(result.exception)

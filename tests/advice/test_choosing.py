@@ -1,0 +1,134 @@
+"""Choosing: the best, unless a thriftier one is shown to be as good; ties are named."""
+
+import numpy as np
+import pytest
+import torch
+from tests.advice.streams import blobs, noise
+
+from lastlayer.advice.choosing import Scores, choose
+from lastlayer.advice.course import lay_out
+from lastlayer.advice.judging import Judgement, Verdict, judge
+from lastlayer.advice.needs import Needs, read_bytes, read_seconds
+from lastlayer.advice.split import Split
+from lastlayer.errors import OptionError
+from lastlayer.features import FeatureSet
+
+
+def _judgement(answers):
+    """Candidates with given answers on 10,000 held-out rows whose right answer is 0."""
+    n = len(next(iter(answers.values())))
+    y = torch.zeros(n, dtype=torch.int64)
+    course = lay_out(FeatureSet(torch.zeros(n + 4, 3), {"y": torch.cat([y, 1 + y[:4]])}), None)
+    held = torch.arange(n)
+    verdicts = {
+        name: Verdict(name, (given,), torch.zeros(1), latency=1e-3)
+        for name, given in answers.items()
+    }
+    split = Split((torch.arange(n, n + 4),), held)
+    return course, Judgement(verdicts, [split], (y,), (0,), torch.tensor([n]), 1.0, 5)
+
+
+def _wrong(*rows, n=10_000):
+    answers = torch.zeros(n, dtype=torch.int64)
+    for part in rows:
+        answers[part] = 1
+    return answers
+
+
+def test_the_best_is_chosen_over_a_thriftier_one_that_is_worse():
+    course, judgement = _judgement({"mean": _wrong(slice(0, 500)), "knn": _wrong(slice(0, 100))})
+    choice = choose(course, judgement, Needs())
+    assert (choice.head, choice.level) == ("knn", ())
+    assert choice.behind["mean"].low > 0.03
+
+
+def test_a_thriftier_one_takes_its_place_if_shown_to_be_as_good():
+    course, judgement = _judgement({"mean": _wrong(slice(0, 110)), "knn": _wrong(slice(0, 100))})
+    choice = choose(course, judgement, Needs())
+    assert (choice.head, choice.best) == ("mean", "knn")
+    assert choice.behind["mean"].high < 0.005
+
+
+def test_a_thriftier_one_within_noise_is_only_named():
+    answers = {"mean": _wrong(slice(0, 1010)), "knn": _wrong(slice(1000, 2000))}
+    choice = choose(*_judgement(answers), Needs())
+    assert choice.head == "knn"
+    assert choice.level == ("mean",)
+
+
+def test_identical_heads_are_one_line_and_the_thriftier_is_chosen():
+    answers = {"knn": _wrong(slice(0, 100)), "slda": _wrong(slice(0, 100))}
+    choice = choose(*_judgement(answers), Needs())
+    assert choice.head == "slda"
+    assert choice.twins == ("knn",)
+    assert choice.lines == {"knn": "slda", "slda": "slda"}
+
+
+def test_on_pure_noise_nothing_is_learned():
+    course = lay_out(noise(), "incremental:5")
+    choice = choose(course, judge(course), Needs())
+    assert not choice.learned
+    assert choice.level
+
+
+def test_what_can_be_learned_is_told_from_noise():
+    course = lay_out(blobs(), "incremental:2")
+    assert choose(course, judge(course, ["mean", "slda"]), Needs()).learned
+
+
+@pytest.mark.parametrize(
+    ("needs", "head"),
+    [
+        (Needs(), "knn"),
+        (Needs(linear=True), "median"),
+        (Needs(no_samples=True), "slda"),
+        (Needs(memory=read_bytes("100B")), "linear"),
+        (Needs(forgettable=True, linear=True, no_samples=True), "slda"),
+        (Needs(latency=read_seconds("2ms")), "knn"),
+    ],
+)
+def test_constraints_are_met_and_priced(needs, head):
+    answers = {
+        "knn": _wrong(slice(0, 100)),
+        "median": _wrong(slice(0, 600)),
+        "slda": _wrong(slice(0, 1200)),
+        "linear": _wrong(slice(0, 2500)),
+        "mean": _wrong(slice(0, 3000)),
+    }
+    choice = choose(*_judgement(answers), needs)
+    assert choice.head == head
+    if len(needs.given) == 1:
+        (cost,) = choice.costs.values()
+        assert cost.value == pytest.approx(choice.scores.of("knn") - choice.scores.of(head))
+
+
+def test_constraints_that_nobody_meets_name_who_comes_nearest():
+    with pytest.raises(OptionError, match="the smallest is mean with"):
+        choose(*_judgement({"mean": _wrong(), "knn": _wrong()}), Needs(memory=10))
+    with pytest.raises(OptionError, match=r"no head meets --latency 0.001ms .*the fastest is"):
+        choose(*_judgement({"mean": _wrong(), "knn": _wrong()}), Needs(latency=1e-6))
+
+
+def test_the_simultaneous_interval_holds_for_all_at_once():
+    """Of 20 heads equally good in truth, the whole set of intervals misses in about one of 20."""
+    misses = 0
+    for seed in range(100):
+        random = np.random.default_rng(seed)
+        right = {str(k): (random.random(300) < 0.7).astype(float) for k in range(20)}
+        behind = Scores(right, np.arange(300), seed).behind("0", [str(k) for k in range(1, 20)])
+        misses += any(b.low > 0 or b.high < 0 for b in behind.values())
+    assert misses <= 12
+
+
+def test_rows_of_one_source_widen_the_interval():
+    random = np.random.default_rng(0)
+    right = {"a": np.repeat((random.random(30) < 0.7).astype(float), 10)}
+    alone = Scores(right, np.arange(300)).accuracy("a")
+    together = Scores(right, np.repeat(np.arange(30), 10)).accuracy("a")
+    assert together.high - together.low > 2 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize("text", ["", "1 XB", "-1MB", "0", "1e400MB"])
+def test_sizes_that_are_none(text):
+    with pytest.raises(OptionError, match="expected a size"):
+        read_bytes(text)

@@ -1,0 +1,75 @@
+"""Judging: candidates learn from the rest, whatever the scale of the features."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.advice.streams import blobs
+
+import lastlayer as ll
+from lastlayer import catalogue
+from lastlayer.advice.course import feature_scale, lay_out
+from lastlayer.advice.judging import checkpoints_of, judge, learn, share_right
+from lastlayer.heads import make_head
+from lastlayer.training.pool import Pool
+
+
+def _shares(data, heads=None):
+    judgement = judge(lay_out(data, "incremental:2"), heads)
+    return {head: share_right(judgement, head) for head in judgement.verdicts}
+
+
+def test_every_head_of_the_catalogue_is_a_candidate_and_learns_blobs():
+    shares = _shares(blobs(noise=0.3))
+    assert set(shares) == set(catalogue.all_heads())
+    assert shares["slda"] > 0.95
+    assert shares["cosine+single"] > 0.8
+
+
+def test_a_head_is_judged_as_it_would_be_alone():
+    course = lay_out(blobs(n=398, noise=2.0), "incremental:4")
+    judgement = judge(course, ["slda", "knn"])
+    assert len({len(split.held) for split in judgement.splits}) > 1  # splits of different sizes
+    for head in ("slda", "knn"):
+        for split, answers in zip(judgement.splits, judgement.verdicts[head].answers, strict=True):
+            alone = make_head(head, in_features=6)
+            pool = Pool(course.z, course.y, course.z, course.y, course.n_classes)
+            for rows in split.tasks:
+                learn(alone, pool, rows)
+            assert torch.equal(alone.predict(course.z[split.held]), answers)
+
+
+def test_curves_count_what_has_come():
+    judgement = judge(lay_out(blobs(noise=0.01), "incremental:4"), ["mean"])
+    assert judgement.checkpoints == (0, 1, 2, 3)
+    assert judgement.verdicts["mean"].right.tolist() == judgement.come.tolist()
+    assert judgement.come[-1] == sum(map(len, judgement.held_y))
+
+
+def test_checkpoints_are_few():
+    assert len(checkpoints_of(150)) == 10
+    assert checkpoints_of(150)[-1] == 149
+
+
+@settings(max_examples=4, deadline=None)
+@given(factor=st.sampled_from([1e-4, 0.1, 3.0, 1e4]))
+def test_the_answer_does_not_depend_on_the_scale_of_the_features(factor):
+    data = blobs(n=200, noise=1.5)
+    z, y = data.train.z, data.train.y
+    scaled = ll.FeatureSet(z * factor, {"y": y})
+    heads = ["linear", "cosine+single", "weight_norm", "mean", "slda", "knn"]
+    before, after = _shares(ll.FeatureSet(z, {"y": y}), heads), _shares(scaled, heads)
+    assert all(abs(before[head] - after[head]) <= 0.005 for head in heads)
+
+
+def test_features_are_measured_without_overflow():
+    assert feature_scale(torch.full((3, 4), 1e30), norm=1.0) == pytest.approx(2e30)
+    assert feature_scale(torch.zeros(3, 4), norm=1.0) == 1.0
+
+
+def test_heads_too_large_to_train_are_left_out_with_a_word():
+    y = torch.arange(20_000).repeat(2)
+    z = torch.randn(40_000, 4, generator=torch.Generator().manual_seed(0))
+    judgement = judge(lay_out(ll.FeatureSet(z, {"y": y}), None), ["linear", "mean"])
+    assert "too many" in judgement.left_out["linear"]
+    assert list(judgement.verdicts) == ["mean"]
