@@ -35,7 +35,7 @@ class MidrangeHead(Head):
 
     def _logits(self, z: Tensor) -> Tensor:
         middle = torch.where(self.seen[:, None], (self.least + self.most) / 2, 0)
-        return -torch.cdist(z.double(), middle)
+        return -torch.cdist(z.double(), middle).masked_fill(~self.seen, torch.inf)
 
     def _grow(self, n_classes: int) -> None:
         more = self.least.new_full((n_classes - self.n_classes, self.in_features), torch.inf)

@@ -88,7 +88,7 @@ def test_the_papers_heads_look_as_they_did(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_twelve_more_heads_can_be_told_apart_by_everyone(monkeypatch: pytest.MonkeyPatch) -> None:
     with_cards(monkeypatch, *NEW)
-    looks = [look_of(name) for name in (*PAPER, *NEW)]
+    looks = [look_of(name) for name in (*PAPER, *[n for n in HEADS if n not in PAPER][:12])]
     assert len(looks) == 21
     distances = [
         np.linalg.norm(oklab(a.colour) - oklab(b.colour)) for a, b in combinations(looks, 2)

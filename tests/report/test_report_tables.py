@@ -183,9 +183,11 @@ def test_when_a_class_came_is_read_where_it_is_stored(tmp_path: Path, stored: bo
     folder = write_study(tmp_path, [Stream(heads=("linear",), orders=(0,))])
     if stored:
         digest = load(folder).runs["digest"][0]
+        study = load(folder)
+        arrays = {name: study.arrays(name)[digest] for name in study.array_names()}
         arrived = np.array([4, 3, 3, 2, 2, 1, 1, 0, 0, -1])
         with open_store(folder) as store:
-            store.save([Record(digest, {"state": "done"}, {"arrived": arrived})])
+            store.save([Record(digest, {"state": "done"}, arrays | {"arrived": arrived})])
     ago = make_tables(load(folder))["norms"]["tasks_ago"].to_list()
     assert ago == ([0, 1, 1, 2, 2, 3, 3, 4, 4, None] if stored else [4, 4, 3, 3, 2, 2, 1, 1, 0, 0])
 

@@ -141,7 +141,8 @@ def test_heads_that_the_paper_does_not_know(more: Path, monkeypatch: pytest.Monk
     figures = {f.name: f for s in sections.values() for p in s.panels for f in p.figures}
     drawn = {row["name"] for row in figures["accuracy-cifar10-resnet20-cifar100"].rows}
     assert drawn == {*ALL, *NEW}
-    scale = figures["summary"].spec["layer"][2]["encoding"]["color"]["scale"]
+    chart = figures["accuracy-cifar10-resnet20-cifar100"]
+    scale = chart.spec["layer"][1]["encoding"]["color"]["scale"]
     colours = dict(zip(scale["domain"], scale["range"], strict=True))
     assert colours["unseen_0"] == look_of("unseen_0").colour
     # What reproduces the paper is made of its heads alone, and of all streams that have them.

@@ -54,9 +54,10 @@ def look_of(head: str) -> Look:
 
 
 def layers_among(heads: Sequence[str]) -> list[str]:
-    """Name every layer that has a card, and after them those of ``heads`` that have none."""
-    others = sorted({name.partition("+")[0] for name in heads} - {*HEADS, ALL_LAYERS})
-    return [*HEADS, ALL_LAYERS, *others]
+    """Name the paper's layers, and after them those of ``heads``: a chart knows no others."""
+    there = {name.partition("+")[0] for name in heads} - {ALL_LAYERS}
+    known = [name for name, card in HEADS.items() if card.in_paper or name in there]
+    return [*known, ALL_LAYERS, *sorted(there - {*HEADS})]
 
 
 def masks() -> list[str]:

@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from lastlayer.errors import BusyError, FileFormatError
@@ -47,8 +47,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     writable = os.access(path.parent, os.W_OK)
     for suffix in ("-journal",) if writable else ("-journal", "-wal"):
         journal = path.with_name(f"{path.name}{suffix}")
-        if journal.exists() and journal.stat().st_size:
-            return _with_journal(path, journal)
+        with suppress(FileNotFoundError):  # its writer has just ended: the file is whole
+            if journal.stat().st_size:
+                return _with_journal(path, journal)
     fixed = "" if writable else "&immutable=1"
     return sqlite3.connect(f"{path.as_uri()}?mode=ro{fixed}", uri=True)
 
