@@ -1,6 +1,6 @@
 """Heads beyond the paper on the bundled features: the table in results/beyond.
 
-python benchmarks/beyond.py [--device cuda] [--out results/beyond] [--seeds 5] [--widths 1000 2000]
+python -m benchmarks.beyond [--device cuda] [--out results/beyond] [--seeds 5] [--widths 1000 2000]
 
 Rows that the output file holds already are not made again. Maps are fixed by the first 1,000 rows
 of the first task; `best` is the accuracy of the best penalty in hindsight, on the test rows, which

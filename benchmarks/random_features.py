@@ -1,6 +1,6 @@
 """Learning behind a wide random map: beside the bare symmetric product, and RanPAC's own update.
 
-python benchmarks/random_features.py [--device cuda] [--threads 2] [--imagenet]
+python -m benchmarks.random_features [--device cuda] [--threads 2] [--imagenet]
 
 Rates are in 10⁹ multiplications and additions a second of the symmetric product alone, n · width²;
 what else a head does (mapping, centring, means) counts as time, not as work. Runs are interleaved

@@ -1,6 +1,6 @@
 """Networks trained end to end at once, in each way and precision, and one by one in plain PyTorch.
 
-CUDA_DEVICE_MAX_CONNECTIONS=32 python benchmarks/replay.py                    # needs a CUDA device
+CUDA_DEVICE_MAX_CONNECTIONS=32 python -m benchmarks.replay                    # needs a CUDA device
 """
 
 import argparse

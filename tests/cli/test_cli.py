@@ -149,7 +149,7 @@ def test_a_file_made_for_another_scenario_is_named_with_the_remedy(
 
 
 def test_the_commands_of_the_docs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (Path(__file__).parents[1] / "docs" / "features.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "features.md").read_text()
     commands = [line.split()[1:] for line in page.splitlines() if line.startswith("lastlayer imp")]
     monkeypatch.chdir(tmp_path)
     columns = {"species": ["owl", "emu"] * 10, "session": [1, 2] * 10}
