@@ -90,7 +90,7 @@ class Twin(MeanHead):
 def test_references_stand_beside_the_head(advice):
     assert SOFTMAX in advice.references
     assert "linear" + AT_ONCE in advice.references
-    assert any(reason.startswith("The price of never retraining is") for reason in advice.reasons)
+    assert any("ever retraining" in reason for reason in advice.reasons)
 
 
 def test_a_linear_layer_falls_only_against_itself_at_once():
