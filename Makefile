@@ -39,7 +39,7 @@ test-images: .venv-images/.dev
 # Studies killed so often, and networks a fifth as often, must end with the same bits: make test does
 # it 20 times.
 KILLS = 100
-kill-studies: .venv/.dev
+kill-studies: .venv/.ready
 	LASTLAYER_KILLS=$(KILLS) $(BIN)/pytest tests/study -k killed
 
 # The charts of README and docs, drawn again from the committed results.
