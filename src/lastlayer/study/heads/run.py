@@ -94,10 +94,6 @@ class Run:
         """
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         document |= {"features": fingerprint, "scenario": self.scenario.signature}
-        starts = HEADS[self.head].starts
-        if starts and self.preset == "paper" and self.mask == "single":
-            # Version 0.1 started these another way (decision 9): what it made is of another name.
-            document["start"] = starts[0]
         return digest_of(document | {"method": self.method})
 
     def __str__(self) -> str:
