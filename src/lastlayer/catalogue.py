@@ -70,12 +70,17 @@ class HeadCard:
             raise OptionError(f"expected a learning rate above 0, got {rate} for '{self.name}'")
         return rate
 
-    def start(self, asked: str | None) -> str | None:
+    def start(self, asked: str | None, mask: str = "none") -> str | None:
         """Return how its rows start under preset "paper"; None where there is no choice.
+
+        Unless asked otherwise, rows masked by single start normal: so the committed results were
+        made, and so they stay what the program gives (docs/decisions/9).
 
         >>> HEADS["linear"].start(None), HEADS["linear"].start("normal"), HEADS["slda"].start(None)
         ('uniform', 'normal', None)
         """
+        if asked is None and mask == "single" and "normal" in self.starts:
+            return "normal"
         return self._chosen("start", asked, self.starts)
 
     def gain(self, asked: str | None) -> str | None:

@@ -68,8 +68,9 @@ def test_the_start_is_an_option_that_no_mask_changes(layer: str) -> None:
         assert weight.std().item() == pytest.approx(spread, rel=0.03)
         assert weight.abs().max() <= most
         assert all(torch.equal(head.state_dict()["weight"], weight) for head in heads)
-    default = make_head(layer, h, 30, preset="paper", mask="single", seed=5)
-    assert default.options["start"] == "uniform"
+    for mask, usual in (("group", "uniform"), ("single", "normal")):  # as in version 0.1
+        default = make_head(layer, h, 30, preset="paper", mask=mask, seed=5)
+        assert default.options["start"] == usual
 
 
 @pytest.mark.parametrize("layer", ["weight_norm", "cosine"])

@@ -1,6 +1,6 @@
 """A block [[replay]] of a plan: networks trained end to end, in every combination it lists."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 from typing import Annotated, Any
@@ -27,24 +27,14 @@ def _layer(value: Any) -> str:
     return value
 
 
-def _dataset(value: Any) -> str:
-    look_up(str(value), AUTHORS, "data set of images of one size")
-    return str(value)
+def _known(table: Mapping[str, Any], kind: str) -> PlainValidator:
+    """Take a name that a table holds."""
 
+    def check(value: Any) -> str:
+        look_up(str(value), table, kind)
+        return str(value)
 
-def _optimizer(value: Any) -> str:
-    look_up(str(value), OPTIMIZERS, "optimizer")
-    return str(value)
-
-
-def _start(value: Any) -> str:
-    look_up(str(value), STARTS, "start")
-    return str(value)
-
-
-def _precision(value: Any) -> str:
-    look_up(str(value), PRECISIONS, "precision")
-    return str(value)
+    return PlainValidator(check)
 
 
 MOST = 1_000_000  # epochs, images of a class, images of a batch
@@ -55,7 +45,7 @@ Balance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Replay(Strict):
     """A block of a plan: every combination of what it lists is a network."""
 
-    dataset: Annotated[str, PlainValidator(_dataset)]
+    dataset: Annotated[str, _known(AUTHORS, "data set of images of one size")]
     scenario: Scenarios
     heads: Annotated[
         tuple[Annotated[str, PlainValidator(_layer)], ...], Many, Field(min_length=1)
@@ -65,11 +55,11 @@ class Replay(Strict):
     epochs: Count = ReplayRules.epochs
     per_class: Count = ReplayRules.per_class
     batch_size: Annotated[int, Field(ge=2, le=MOST)] = ReplayRules.batch_size
-    optimizer: Annotated[str, PlainValidator(_optimizer)] = ReplayRules.optimizer
+    optimizer: Annotated[str, _known(OPTIMIZERS, "optimizer")] = ReplayRules.optimizer
     lr: Rate = ReplayRules.lr
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    start: Annotated[str, PlainValidator(_start)] = TrainingOptions.start
-    precision: Annotated[str, PlainValidator(_precision)] = TrainingOptions.precision
+    start: Annotated[str, _known(STARTS, "start")] = TrainingOptions.start
+    precision: Annotated[str, _known(PRECISIONS, "precision")] = TrainingOptions.precision
 
     def count(self, seeds: tuple[int, ...]) -> int:
         """Return how many networks it makes; ``seeds`` are the plan's."""
