@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.advice.streams import blobs, noise
+from small_streams import blobs, noise
 from typer.testing import CliRunner
 
 import lastlayer as ll

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tests.advice.streams import blobs, noise
+from small_streams import blobs, noise
 
 from lastlayer.advice.choosing import Scores, choose
 from lastlayer.advice.course import lay_out

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.advice.streams import blobs
+from small_streams import blobs
 
 import lastlayer as ll
 from lastlayer import catalogue

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.advice.streams import blobs
+from small_streams import blobs
 
 from lastlayer.advice.course import lay_out
 from lastlayer.advice.split import hold_out, splits_of

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.advice.streams import blobs
+from small_streams import blobs
 
 import lastlayer as ll
 from lastlayer.advice.course import lay_out
