@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pictures
 import pytest
 import torch
 from continuum import ClassIncremental, ContinualScenario
@@ -11,7 +12,6 @@ from continuum.datasets import CUB200, Core50, H5Dataset, InMemoryDataset
 from continuum.datasets.cifar100 import cifar100_coarse_labels, get_lifelong_cifar100
 from continuum.scenarios import create_subscenario
 from continuum.tasks import TaskType
-from tests.features import pictures
 
 import lastlayer as ll
 from lastlayer.features import Features, FeatureSet, ImageSet

@@ -4,11 +4,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pictures
 import pytest
 import timm
 import torch
 from safetensors.torch import save_file
-from tests.features import pictures
 from timm.data import create_transform, resolve_model_data_config
 
 import lastlayer as ll

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pictures
 import pytest
 import torch
 from safetensors.torch import save_file
-from tests.features import pictures
 from torch import Tensor, nn
 from torchvision import models, transforms
 
