@@ -135,7 +135,7 @@ def _table(path: Path) -> Any:
     folder.mkdir(parents=True, exist_ok=True)
     for other in (path.parent / "examples" / "study" / "tables").glob("*.csv"):
         (folder / other.name).write_bytes(other.read_bytes())
-    path.rename(folder / "runs.csv")
+    path.rename(folder / "accuracy.csv")
     return ll.report.write(folder.parent)
 
 
@@ -174,7 +174,7 @@ KINDS = {
     "plan": Kind("plan.toml", _plan, ("run", "FILE", "--dry-run")),
     "table npz": Kind("table.npz", _import, IMPORT),
     "table parquet": Kind("table.parquet", _import, IMPORT),
-    "table of a report": Kind("study/tables/runs.csv", _table, weight=1),
+    "table of a report": Kind("study/tables/accuracy.csv", _table, weight=1),
     "state dict": Kind("weights.pt", _weights),
     "state dict, old": Kind("old.pt", _weights),
     "state dict, safetensors": Kind("slda.safetensors", _weights),
