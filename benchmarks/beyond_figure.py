@@ -28,9 +28,10 @@ def rows(paper: Path, beyond: Path) -> pl.DataFrame:
     theirs, ours = pl.read_csv(paper), pl.read_csv(beyond)
     found = []
     for name, (data, title) in STREAMS.items():
-        there = theirs.filter(scenario=name, preset="paper", features=f"{data.split()[0]}/resnet20-cifar100")
+        features = f"{data.split()[0]}/resnet20-cifar100"
+        there = theirs.filter(scenario=name, preset="paper", features=features)
         for head in PAPER:
-            found.append((title, head, "the paper's", there.filter(head=head)["mean"].item()))
+            found.append((title, head, "the paper's", there.filter(name=head)["mean"].item()))
         mine = ours.filter(data=data)
         for head in BEYOND:
             one = mine.filter(head=head)
@@ -59,8 +60,8 @@ def chart(table: pl.DataFrame) -> alt.HConcatChart:
                 legend=alt.Legend(title=None, orient="bottom"),
             ),
         )  # fmt: skip
-        words = alt.Chart(heads).mark_text(align="left", dx=3).encode(
-            x="accuracy:Q", y=alt.Y("head:N", sort=order), text=alt.Text("accuracy:Q", format=".1f")
+        words = alt.Chart(heads).mark_text(align="left").encode(
+            x=alt.value(4), y=alt.Y("head:N", sort=order), text=alt.Text("accuracy:Q", format=".1f")
         )  # fmt: skip
         line = alt.Chart(part.filter(head="")).mark_rule(strokeDash=[4, 3]).encode(x="accuracy:Q")
         parts.append((bars + words + line).properties(title=str(stream), width=300))
