@@ -18,7 +18,7 @@ from lastlayer.training.replay.memory import START, generator_for
 from lastlayer.training.replay.options import PRECISIONS, TrainingOptions
 from lastlayer.training.replay.start import STARTS
 
-TEST_BATCH = 2000
+TEST_BATCH = 5000
 
 MakeBackbone = Callable[[], nn.Module]  # images (n, channels, height, width) → features (n, h)
 MakeOptimizer = Callable[[Iterable[nn.Parameter], float, bool], Optimizer]
