@@ -109,7 +109,7 @@ def regret(drawn: tuple[Draw, str], job: Job) -> dict[str, Any] | None:
     if share < 1 and len(course.rows) < LEAST * course.n_classes:
         return None
     began = time.perf_counter()
-    judgement = judge(course, seed=split)
+    judgement = judge(course, seed=split, curves=False)
     choice = choose(course, judgement, Needs(), split)
     seconds = time.perf_counter() - began
     tested = _tested(course, {name: v.lr for name, v in judgement.verdicts.items()})

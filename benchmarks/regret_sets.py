@@ -49,7 +49,7 @@ def write_set(path: Path, z: Any, columns: Columns, test: Any = None) -> None:
     low = z.min(axis=0)
     step = np.maximum((z.max(axis=0) - low) / 255, np.finfo(np.float32).tiny)
     codes = np.rint((z - low) / step).astype(np.uint8)
-    named = {f"column_{name}": np.asarray(values) for name, values in columns.items()}
+    named = {f"column_{name}": np.asarray(list(values)) for name, values in columns.items()}
     own = {} if test is None else {"test": np.asarray(test, dtype=bool)}
     with path.open("wb") as out:
         np.savez_compressed(out, codes=codes, low=low, step=step, **named, **own)
