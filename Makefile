@@ -59,11 +59,13 @@ GALLERY = summary \
     interference-cifar10-resnet20-cifar100-weight_norm-risk \
     first-task-cifar100_lifelong-resnet20-cifar100 \
     causes-cifar10-resnet20-cifar100
-REPLAY_GALLERY = replay-balance-cifar10-images-cifar10 \
-    replay-images-cifar10-images-cifar10 \
-    replay-causes-cifar10-images-cifar10 \
-    replay-drift-angle-0-01-cifar10-images-cifar10 \
-    replay-drift-along-0-01-cifar10-images-cifar10
+REPLAY_GALLERY = replay-balance-cifar10-images-cifar10-5-epochs-a-task \
+    replay-images-cifar10-images-cifar10-5-epochs-a-task \
+    replay-causes-cifar10-images-cifar10-5-epochs-a-task \
+    replay-drift-angle-0-01-cifar10-images-cifar10-5-epochs-a-task \
+    replay-drift-along-0-01-cifar10-images-cifar10-5-epochs-a-task \
+    replay-balance-cifar10-images-cifar10-20-epochs-a-task-clipped-at-10-the-authors-starts-bfloat16 \
+    replay-causes-cifar10-images-cifar10-20-epochs-a-task-clipped-at-10-the-authors-starts-bfloat16
 gallery: .venv/.ready
 	$(BIN)/lastlayer report results/paper
 	$(BIN)/lastlayer report results/replay

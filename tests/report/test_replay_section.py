@@ -104,7 +104,7 @@ def test_options_of_training_are_in_the_setting(tmp_path: Path) -> None:
         store.save([Record("usual", columns), Record("other", columns)])
     settings = make_tables(load(tmp_path))["replay"]["setting"].to_list()
     plain = "5 epochs a task, 20 remembered of a class, batch 8, adam at 0.001"
-    assert settings == [plain, f"{plain}, clipped at 10.0, authors starts, bfloat16"]
+    assert settings == [plain, f"{plain}, clipped at 10, the authors' starts, bfloat16"]
 
 
 def test_what_was_lost_to_a_cause_is_found_network_by_network(folder: Path) -> None:
@@ -162,6 +162,16 @@ def test_settings_that_differ_are_told_apart(folder: Path) -> None:
     titles = [figure.title for figure in section.panels[0].figures]
     assert len(set(titles)) == 4
     assert any("10 epochs" in title for title in titles)
+
+
+def test_titles_say_in_what_settings_differ(folder: Path) -> None:
+    tables = make_tables(load(folder))
+    more = pl.col("setting").str.replace("5 epochs", "50 epochs") + ", bfloat16"
+    other = {name: pl.concat([tables[name], tables[name].with_columns(more)]) for name in OF_REPLAY}
+    (section,) = (s for s in make_sections(tables | other) if s.name == "replay")
+    titles = {figure.title for figure in section.panels[1].figures}
+    stream = "cifar10 images, cifar10"
+    assert titles == {f"{stream}, 5 epochs a task", f"{stream}, 50 epochs a task, bfloat16"}
 
 
 @pytest.mark.parametrize(
