@@ -30,7 +30,7 @@ def whole(value: Any, name: str, least: int | None = None, most: int | None = No
     >>> whole(0, "k", least=1)
     Traceback (most recent call last):
     ...
-    lastlayer.errors.OptionError: expected k from 1, got 0
+    lastlayer.errors.OptionError: expected k of at least 1, got 0
     """
     if isinstance(value, bool):
         raise ArgumentError(f"expected a whole number as {name}, got a bool")
@@ -39,9 +39,11 @@ def whole(value: Any, name: str, least: int | None = None, most: int | None = No
     except Exception:  # an object may raise anything
         raise ArgumentError(f"expected a whole number as {name}, got {kind_of(value)}") from None
     if (least is not None and number < least) or (most is not None and number > most):
-        bounds = "" if least is None else f" from {least}"
-        bounds += "" if most is None else f" to {most}"
-        raise OptionError(f"expected {name}{bounds}, got {short(number)}")
+        if most is None:
+            bounds = f"of at least {least}"
+        else:
+            bounds = f"of at most {most}" if least is None else f"from {least} to {most}"
+        raise OptionError(f"expected {name} {bounds}, got {short(number)}")
     return number
 
 

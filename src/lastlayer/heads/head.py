@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
+from lastlayer.arguments import short, whole
 from lastlayer.catalogue import Abilities, able
 from lastlayer.errors import (
     ArgumentError,
@@ -60,10 +61,8 @@ class Head(Resizable, ABC):
 
     def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:
         super().__init__()
-        self.in_features = whole_number("in_features", in_features, least=1)
-        n_classes = whole_number("n_classes", n_classes, least=0)
-        if n_classes > MOST_CLASSES:
-            raise OptionError(f"expected n_classes of at most {MOST_CLASSES}, got {n_classes}")
+        self.in_features = whole(in_features, "in_features", least=1)
+        n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
         if preset not in ("exact", "paper"):
             raise OptionError(f"expected preset 'exact' or 'paper', got {preset!r}")
         self.preset: Preset = preset
@@ -317,7 +316,7 @@ class Head(Resizable, ABC):
         return own if len(own) >= len(theirs) else theirs
 
     def _unknown_class(self, y: object) -> LabelError:
-        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {y!r}")
+        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {short(y)}")
 
     def _check_learned(self) -> None:
         if not bool(self.seen.numpy().any() if self.seen.is_cpu else self.seen.any()):
@@ -328,19 +327,6 @@ class Head(Resizable, ABC):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._stale = True
-
-
-def whole_number(name: str, value: object, least: int) -> int:
-    """Give an option that is a whole number, or say what was expected."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise ArgumentError(f"expected {name} as a whole number, got {value!r}")
-    if number < least:
-        raise OptionError(f"expected {name} of at least {least}, got {number}")
-    return number
 
 
 def _check_label_kind(y: Tensor, n: int) -> None:
