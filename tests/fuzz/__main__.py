@@ -11,12 +11,14 @@ import json
 import os
 import queue
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -152,8 +154,9 @@ def fuzz(
     seed: int = 0,
     only: str = "",
     names: tuple[str, ...] = ("",),
+    jobs: int = 1,
 ) -> Report:
-    """Make so many tries, or as many as the time allows, in a folder that is then removed.
+    """Make so many tries, or as many as the time allows, in folders that are then removed.
 
     Args:
         files: damaged files.
@@ -162,25 +165,36 @@ def fuzz(
         seed: decides all of it.
         only: the name of one try, to make it again.
         names: how the names of kinds and of public names begin that are tried.
+        jobs: processes that make tries side by side.
     """
     from tests.fuzz.kinds import make_examples  # noqa: PLC0415  (imports torch)
 
     report, end = Report(), time.monotonic() + seconds
-    with tempfile.TemporaryDirectory(prefix="lastlayer-fuzz-") as place:
-        folder = Path(place)
-        (folder / "examples").mkdir()
-        make_examples(folder / "examples")
+    tries = iter([t for t in plan(files, calls, seed, only) if t[1].startswith(names)])
+    turn = threading.Lock()
+
+    def work(folder: Path) -> None:
         worker = Worker(folder)
         try:
-            for group, name, number in plan(files, calls, seed, only):
-                if time.monotonic() > end:
+            while time.monotonic() < end:
+                with turn:
+                    group, name, number = next(tries, ("", "", 0))
+                if not group:
                     break
-                if not name.startswith(names):
-                    continue
                 result = worker.attempt(group, name, f"{seed}/{group}/{name}/{number}")
-                report.add(group, name, number, result)
+                with turn:
+                    report.add(group, name, number, result)
         finally:
             worker.close()
+
+    with tempfile.TemporaryDirectory(prefix="lastlayer-fuzz-") as place:
+        folders = [Path(place) / str(job) for job in range(jobs)]
+        (folders[0] / "examples").mkdir(parents=True)
+        make_examples(folders[0] / "examples")
+        for folder in folders[1:]:
+            shutil.copytree(folders[0], folder)
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(work, folders))
     return report
 
 
@@ -192,8 +206,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="one try, by its name")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    report = fuzz(options.files, options.calls, options.seconds, options.seed, options.only)
+    numbers = (options.files, options.calls, options.seconds, options.seed)
+    report = fuzz(*numbers, options.only, jobs=options.jobs)
     print("\n".join(report.lines()))
     sys.exit(bool(report.faults))
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from lastlayer.arguments import short, whole
+from lastlayer.arguments import choice, expect, kind_of, short, whole
 from lastlayer.catalogue import Abilities, able
 from lastlayer.errors import (
     ArgumentError,
@@ -20,6 +20,7 @@ from lastlayer.errors import (
     NotLearnedError,
     OptionError,
     ShapeError,
+    StateError,
     UnsupportedError,
 )
 from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
@@ -57,15 +58,14 @@ class Head(Resizable, ABC):
     name: str
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
     streams: ClassVar[bool] = False  # whether ``_learn`` takes features from where they lie
+    preset: Preset
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
     def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:
         super().__init__()
         self.in_features = whole(in_features, "in_features", least=1)
         n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
-        if preset not in ("exact", "paper"):
-            raise OptionError(f"expected preset 'exact' or 'paper', got {preset!r}")
-        self.preset: Preset = preset
+        self.preset = cast(Preset, choice(preset, ("exact", "paper"), "preset"))
         self.options = options
         self._class_names: tuple[str, ...] | None = None
         self._stale = True
@@ -83,7 +83,7 @@ class Head(Resizable, ABC):
                 raise ArgumentError(f"expected class names as a list, got {_kind(names)}")
             for name in names:
                 if not isinstance(name, str):
-                    raise ArgumentError(f"expected a class name as a str, got {name!r}")
+                    raise ArgumentError(f"expected a class name as a str, got {kind_of(name)}")
             if len(set(names)) < len(names):
                 raise OptionError("expected a different name for each class")
         self._class_names = None if names is None else tuple(names)
@@ -148,11 +148,11 @@ class Head(Resizable, ABC):
 
     def merge(self, other: "Head") -> Self:
         """Give a new head, equal to one that had observed what both have."""
+        expect(other, Head, "other", "a head")
         if type(other) is not type(self) or other.settings != self.settings:
             raise MergeError(
                 f"expected a '{self.name}' head made with {self.settings}, "
-                f"got '{getattr(other, 'name', type(other).__name__)}' "
-                f"with {getattr(other, 'settings', 'no settings')}"
+                f"got '{other.name}' with {other.settings}"
             )
         self._check_able("merges", "be merged")
         names = self._joint_names(other)
@@ -206,7 +206,12 @@ class Head(Resizable, ABC):
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Take over a state of such a head, of any number of classes; or stay as before."""
         with AllOrNothing(self):
-            return super().load_state_dict(*args, **kwargs)
+            try:
+                return super().load_state_dict(*args, **kwargs)
+            except (AttributeError, KeyError, RuntimeError) as error:
+                raise StateError(
+                    f"expected the state of such a '{self.name}' head: {short(error, 300)}"
+                ) from error
 
     @abstractmethod
     def _learn(self, z: Tensor, y: Tensor) -> None:

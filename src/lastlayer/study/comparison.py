@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import polars as pl
 
-from lastlayer.arguments import expect, kind_of, whole
+from lastlayer.arguments import expect, flag, kind_of, whole
 from lastlayer.catalogue import HEADS, all_heads, split_name
 from lastlayer.errors import ArgumentError, DataError, OptionError
 from lastlayer.features import Features
@@ -57,6 +57,7 @@ def compare(
     [('slda', 4, 5, 0.669)]
     """
     expect(data, Features, "data", "Features")
+    flag(progress, "progress")
     spec, seeds = _spec(scenario), seeds_of(orders)
     runs = [
         _run(spec, head, preset, lr, order)
@@ -82,6 +83,7 @@ def upper_bound(
     No stream can be expected to teach more. The arguments are those of ``compare``.
     """
     expect(data, Features, "data", "Features")
+    flag(progress, "progress")
     label = _spec(scenario).build(data, order=0).label
     spec = ScenarioSpec("iid", label=label)
     runs = [_run(spec, head, preset, lr, order=0) for head in HEADS]

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import whole
+from lastlayer.arguments import kind_of, whole
 from lastlayer.catalogue import HEADS, Abilities
 from lastlayer.errors import ArgumentError, DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
@@ -71,7 +71,7 @@ class GradientHead(Head):
         whole(seed, "a seed", least=0)
         for option, value in (("lr", lr), ("scale", scale)):
             if value is not None and not isinstance(value, Real):
-                raise ArgumentError(f"expected {option} as a number, got {value!r}")
+                raise ArgumentError(f"expected {option} as a number, got {kind_of(value)}")
         card = HEADS[layer]
         options: dict[str, Any] = {"mask": mask, "lr": card.rate(lr), "seed": seed}
         if preset == "paper" and card.starts:

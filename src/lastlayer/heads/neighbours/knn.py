@@ -6,7 +6,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import whole
+from lastlayer.arguments import kind_of, whole
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import ArgumentError, OptionError
 from lastlayer.heads.head import Head, Preset
@@ -66,7 +66,7 @@ class KnnHead(Head):
             if option != "budget" or value is not None:
                 whole(value, option, least)
         if not isinstance(keep, str):
-            raise ArgumentError(f"expected keep as a str, got {keep!r}")
+            raise ArgumentError(f"expected keep as a str, got {kind_of(keep)}")
         if preset == "paper" and (budget is not None or keep != "central"):
             raise OptionError(
                 "expected preset 'paper' without budget and keep, since it cuts classes to their "
