@@ -98,7 +98,7 @@ def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Right
     if not trained or course.n_tasks == 1:
         return
     splits = [Split((torch.cat(split.tasks),), split.held) for split in part.splits]
-    found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits)
+    found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits, curves=False)
     for name, verdict in found.verdicts.items():
         pairs = zip(verdict.answers, part.held_y, strict=True)
         right[name + AT_ONCE] = [answers == y for answers, y in pairs]
@@ -162,7 +162,7 @@ def on_test_rows(
     tested = Split(course.tasks, torch.arange(n, n + m))
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     rates = {name: judgement.verdicts[name].lr for name in heads}
-    found = judge(whole, heads, seed=seed, splits=[tested], rates=rates)
+    found = judge(whole, heads, seed=seed, splits=[tested], rates=rates, curves=False)
     return retrained(whole, found, head, seed, at_once=False)
 
 
@@ -190,7 +190,7 @@ def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0)
             continue
         n_finer = len(coarse_of)
         finer = replace(course, y=values, n_classes=n_finer, names=tuple(map(str, range(n_finer))))
-        learned = judge(finer, heads, splits=part.splits)
+        learned = judge(finer, heads, splits=part.splits, curves=False)
         right: Rights = {}
         for name, verdict in learned.verdicts.items():
             own = part.verdicts[name].answers

@@ -110,7 +110,8 @@ class RidgeHead(StatisticsHead):
         cross = (apart * count[:, None]).mT
         gram = s.pooled_scatter() + cross @ apart
         share = count / n
-        return centre, share, Moments(gram, cross, n * (1 - float(share.square().sum())), n)
+        spread = n * (1 - float(share.square().sum()))
+        return centre, share, Moments(gram, cross, spread, n, self._samples())
 
     def _by_class(self) -> tuple[Tensor, Tensor, Moments]:
         """As if every class had as many samples; n is then the size that weighs as much."""
@@ -130,7 +131,11 @@ class RidgeHead(StatisticsHead):
             within = s.pooled_scatter() * (n / float(s.total))
         cross = apart.mT * each
         gram = within + cross @ apart
-        return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n)
+        return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n, self._samples())
+
+    def _samples(self) -> int | None:
+        """Give how many samples there are, as far as it is known: what fades has weights only."""
+        return None if self.fades else int(self.statistics.total)
 
     def _logits(self, z: Tensor) -> Tensor:
         logits = torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
