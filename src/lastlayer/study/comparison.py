@@ -61,7 +61,7 @@ def compare(
     spec, seeds = _spec(scenario), seeds_of(orders)
     runs = [
         _run(spec, head, preset, lr, order)
-        for head in dict.fromkeys(all_heads() if heads is None else _names(heads))
+        for head in dict.fromkeys(all_heads() if heads is None else head_names(heads))
         for order in seeds
     ]
     if not runs:
@@ -119,7 +119,7 @@ def _spec(scenario: object) -> AnyScenario:
     )
 
 
-def _names(heads: object) -> list[str]:
+def head_names(heads: object) -> list[str]:
     """Take the names of heads; a single one in the place of a list is a slip."""
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise ArgumentError(f"expected a list of heads, such as ['slda'], got {kind_of(heads)}")
