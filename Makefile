@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images fuzz kill-studies gallery bench-avalanche clean
+.PHONY: study test test-images fuzz kills gallery bench-avalanche clean
 
 study: .venv/.ready
 	$(STUDY)
@@ -36,11 +36,12 @@ test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
 
-# Studies killed so often, and networks a fifth as often, must end with the same bits: make test does
-# it 20 times.
+# Studies of heads killed so often, those of networks, extractions and reports a fifth or a fourth as
+# often, must end with the same bits: make test does it 20 times.
 KILLS = 100
-kill-studies: .venv/.ready
-	LASTLAYER_KILLS=$(KILLS) $(BIN)/pytest tests/study -k killed
+kills: .venv/.ready
+	LASTLAYER_KILLS=$(KILLS) $(BIN)/pytest tests/study tests/features/extraction tests/report \
+	  -k killed_again_and_again
 
 # The charts of README and docs, drawn again from the committed results.
 GALLERY = summary \

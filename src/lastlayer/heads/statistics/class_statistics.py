@@ -24,7 +24,7 @@ from lastlayer.heads.statistics.moments import (
     sums,
     symmetric,
 )
-from lastlayer.heads.undo import AllOrNothing, overwrite, remember, rows_before
+from lastlayer.heads.undo import AllOrNothing, in_block, overwrite, remember, rows_before
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
 GATHERED, GATHERED_BYTES = 1024, 8 << 20  # rows of small batches that wait, at most
@@ -176,11 +176,14 @@ class ClassStatistics(Resizable):
 
     def fold(self) -> None:
         """Fold in the rows that wait."""
-        n = self._waiting
-        if n and self._room is not None:
+        n, room = self._waiting, self._room
+        if n and room is not None:
+            undoable = in_block()
             with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
                 self._waiting = 0
-                self._update(self._room[0][:n], self._room[1][:n], 1)
+                if undoable:  # the rows may have to wait again: others must not take their place
+                    self._room = None
+                self._update(room[0][:n], room[1][:n], 1)
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
