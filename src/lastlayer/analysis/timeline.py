@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from lastlayer.analysis.arrays import Floats
+from lastlayer.analysis.arrays import Floats, takes_arrays, whole_numbers
+from lastlayer.arguments import short
 from lastlayer.errors import ShapeError
 
 
+@takes_arrays
 def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
     """Give R (…, T, T): R[i, j] is the accuracy on the j-th task after training the i-th.
 
@@ -20,9 +22,10 @@ def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
     [[0.9, 0.3], [0.5, 0.8]]
     """
     epochs = epochs_per_task(by_task, order)
-    return by_task[..., epochs::epochs, list(order)]
+    return by_task[..., epochs::epochs, whole_numbers(order, "order")]
 
 
+@takes_arrays
 def before_training(by_task: Floats, order: Sequence[int]) -> Floats:
     """Give the accuracy on each task before any training: (…, T), in the order of training.
 
@@ -32,9 +35,10 @@ def before_training(by_task: Floats, order: Sequence[int]) -> Floats:
     [0.0, 0.1]
     """
     epochs_per_task(by_task, order)
-    return by_task[..., 0, list(order)]
+    return by_task[..., 0, whole_numbers(order, "order")]
 
 
+@takes_arrays
 def epochs_per_task(by_task: Floats, order: Sequence[int]) -> int:
     """Give E of (…, 1 + T·E, T), or say what does not fit.
 
@@ -42,9 +46,10 @@ def epochs_per_task(by_task: Floats, order: Sequence[int]) -> int:
     >>> epochs_per_task(np.zeros((11, 5)), order=range(5))
     2
     """
-    n_tasks = len(order)
-    if sorted(order) != list(range(n_tasks)):
-        raise ShapeError(f"expected each task once in the order, got {tuple(order)}")
+    numbers = whole_numbers(order, "order").tolist()
+    n_tasks = len(numbers)
+    if sorted(numbers) != list(range(n_tasks)):
+        raise ShapeError(f"expected each task once in the order, got {short(tuple(numbers))}")
     if by_task.ndim < 2 or by_task.shape[-1] != n_tasks or not n_tasks:
         raise ShapeError(
             f"expected accuracies on each of {n_tasks} tasks, got the shape {by_task.shape}; where "

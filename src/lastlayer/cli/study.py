@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lastlayer.cli.app import app
+from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room_for_table, write_table
 from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.errors import DataError, OptionError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
-@app.command()
+@app.command(rich_help_panel=CHOOSE)
 def compare(
     features: Annotated[str, typer.Argument(help="cifar10, cifar100, or a features file.")],
     scenario: Annotated[

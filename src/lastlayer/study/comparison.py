@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from lastlayer.arguments import expect, kind_of, whole
+from lastlayer.arguments import expect, flag, kind_of, whole
 from lastlayer.catalogue import HEADS, all_heads, split_name
 from lastlayer.errors import ArgumentError, DataError, OptionError
 from lastlayer.features import Features
@@ -66,10 +66,11 @@ def compare(
     [('slda', 4, 5, 0.669)]
     """
     expect(data, Features, "data", "Features")
+    flag(progress, "progress")
     spec, seeds = _spec(scenario), seeds_of(orders)
     runs = [
         _run(spec, head, preset, lr, order)
-        for head in dict.fromkeys(all_heads() if heads is None else _names(heads))
+        for head in dict.fromkeys(all_heads() if heads is None else head_names(heads))
         for order in seeds
     ]
     if not runs:
@@ -144,7 +145,7 @@ def _spec(scenario: object) -> AnyScenario:
     )
 
 
-def _names(heads: object) -> list[str]:
+def head_names(heads: object) -> list[str]:
     """Take the names of heads; a single one in the place of a list is a slip."""
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise ArgumentError(f"expected a list of heads, such as ['slda'], got {kind_of(heads)}")

@@ -119,7 +119,8 @@ class _LowRank(Reduced):
         return self._inner.solve(penalty)
 
     def back(self, solution: Tensor) -> Tensor:
-        return self._basis @ self._inner.back(solution)
+        mapped: Tensor = self._basis @ self._inner.back(solution)
+        return mapped
 
 
 def _small_or_wide(gram: Tensor, cross: Tensor) -> Reduced:

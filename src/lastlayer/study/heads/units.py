@@ -54,9 +54,16 @@ def _feed(
 ) -> list[Score]:
     """Feed streams to heads of one name that learn in one pass."""
     run, streams = group.runs[numbers[0]], [group.streams[number] for number in numbers]
-    tell = _counting(meter, RULES.epochs)
-    options = {"keep_vectors": analyse, "on_task": tell, "memory": min(memory, KEPT)}
-    return feed(group.pool, streams, run.head, run.preset, RULES, **options)
+    return feed(
+        group.pool,
+        streams,
+        run.head,
+        run.preset,
+        RULES,
+        keep_vectors=analyse,
+        on_task=_counting(meter, RULES.epochs),
+        memory=min(memory, KEPT),
+    )
 
 
 def _fleets(
