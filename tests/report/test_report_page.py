@@ -13,7 +13,7 @@ from lastlayer.report import write
 from lastlayer.results import load_study as load
 
 SECTIONS = ("summary", "accuracy", "masks", "similarity", "subsets", "preliminary",
-            "published", "norms", "weight-change", "interference", "first-task", "causes",
+            "published", "norms", "weight-change", "interference", "first-task", "repairs",
             "claims", "presets", "runs")  # fmt: skip
 
 
@@ -87,7 +87,9 @@ SOURCES = {  # tables of the page by how their names begin → the CSV files tha
     "published": ("published",),
     "riskiest-pairs": ("riskiest_pairs",),
     "first-task": ("first_task",),
-    "causes": ("causes",),
+    "repairs": ("repairs",),
+    "fates": ("repairs",),
+    "repair-shares": ("repairs",),
     "presets": ("presets",),
     "data": ("data",),
 }

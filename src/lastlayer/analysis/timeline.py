@@ -1,9 +1,24 @@
-"""From accuracies after each epoch to accuracies after each task, tasks in the order they came."""
+"""When tasks ended and classes came, tasks in the order they came."""
 
 from collections.abc import Sequence
 
-from lastlayer.analysis.arrays import Floats
+import numpy as np
+from numpy.typing import NDArray
+
+from lastlayer.analysis.arrays import Floats, Ints
 from lastlayer.errors import ShapeError
+
+
+def first_seen(tasks: Sequence[Ints], n_classes: int) -> NDArray[np.int64]:
+    """Return the task, in the order of training, in which each class first came; −1 for never.
+
+    >>> first_seen([np.array([0, 2, 2]), np.array([2, 1])], n_classes=4).tolist()
+    [0, 1, 0, -1]
+    """
+    learned = np.full(n_classes, -1)
+    for task in reversed(range(len(tasks))):
+        learned[tasks[task]] = task
+    return learned
 
 
 def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
@@ -14,7 +29,6 @@ def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
             task in turn; columns are tasks by their number.
         order: The number of each task, in the order of training.
 
-    >>> import numpy as np
     >>> by_task = np.array([[0.1, 0.0], [0.2, 0.6], [0.3, 0.9], [0.4, 0.7], [0.8, 0.5]])
     >>> after_each_task(by_task, order=(1, 0)).tolist()
     [[0.9, 0.3], [0.5, 0.8]]
@@ -26,7 +40,6 @@ def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
 def before_training(by_task: Floats, order: Sequence[int]) -> Floats:
     """Give the accuracy on each task before any training: (…, T), in the order of training.
 
-    >>> import numpy as np
     >>> by_task = np.array([[0.1, 0.0], [0.3, 0.9], [0.8, 0.5]])
     >>> before_training(by_task, order=(1, 0)).tolist()
     [0.0, 0.1]
@@ -38,7 +51,6 @@ def before_training(by_task: Floats, order: Sequence[int]) -> Floats:
 def epochs_per_task(by_task: Floats, order: Sequence[int]) -> int:
     """Give E of (…, 1 + T·E, T), or say what does not fit.
 
-    >>> import numpy as np
     >>> epochs_per_task(np.zeros((11, 5)), order=range(5))
     2
     """

@@ -1,7 +1,7 @@
 """Heads: what learns from a stream. ``make_head`` makes one by the name on its card."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
@@ -82,12 +82,19 @@ def load_head(path: str | os.PathLike[str]) -> Head:
     """Read a head that ``save`` wrote."""
     file = read_head(path)
     try:
-        head = make_head(file.name, **file.settings)
+        head = make_head(file.name, **_as_written(file.name, file.settings))
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
     except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes
         raise FileFormatError(f"{path} does not hold a head of this version: {error}") from error
     return head
+
+
+def _as_written(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out the start of a head of version 0.1, so that its new rows go on as they did."""
+    if settings.get("preset") != "paper" or "start" in settings or not card_of(name).starts:
+        return dict(settings)
+    return {**settings, "start": card_of(name).start_before_choice(settings.get("mask", "none"))}
 
 
 __all__ = [

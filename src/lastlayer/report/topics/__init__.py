@@ -9,7 +9,6 @@ from lastlayer.errors import FileFormatError
 from lastlayer.report.section import Section, Tables, Topic, name_all
 from lastlayer.report.sheet import Sheet
 from lastlayer.report.topics import (
-    causes,
     claims,
     first_task,
     interference,
@@ -18,6 +17,7 @@ from lastlayer.report.topics import (
     preliminary,
     presets,
     published,
+    repairs,
     replay,
     runs,
     similarity,
@@ -42,7 +42,7 @@ TOPICS: Sequence[Topic] = tuple(
         weights,
         interference,
         first_task,
-        causes,
+        repairs,
         replay,
         claims,
         presets,
