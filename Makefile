@@ -47,6 +47,7 @@ GALLERY = summary \
     accuracy-cifar10-resnet20-cifar100 \
     accuracy-cifar100_lifelong-resnet20-cifar100 \
     masks \
+    masks-normal \
     layers-and-masks-incremental \
     similarity-incremental \
     subsets-average \
@@ -58,7 +59,7 @@ GALLERY = summary \
     interference-cifar10-resnet20-cifar100-linear-risk \
     interference-cifar10-resnet20-cifar100-weight_norm-risk \
     first-task-cifar100_lifelong-resnet20-cifar100 \
-    causes-cifar10-resnet20-cifar100
+    repairs-cifar10-resnet20-cifar100
 REPLAY_GALLERY = replay-balance-cifar10-images-cifar10 \
     replay-images-cifar10-images-cifar10 \
     replay-causes-cifar10-images-cifar10 \

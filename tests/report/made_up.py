@@ -76,9 +76,11 @@ def _runs(stream: Stream) -> Iterable[tuple[str, dict[str, Any], Record | None]]
                         "preset": stream.preset, "order": order, "seed": order,
                         "lr": (lr or RATES.get(head, 0.1)) if head in LAYERS else None,
                         "subset": subset,
-                        "start": stream.start if head in STARTED else None,
+                        "start": stream.start if head in (*STARTED, "unseen_1") else None,
                         "gain": stream.gain if head == "weight_norm" else None,
-                        "batch_size": stream.batch_size if head in LAYERS else None,
+                        "batch_size": stream.batch_size
+                        if head in (*LAYERS, "unseen_1")
+                        else None,
                     }  # fmt: skip
                     digest = repr(sorted(what.items(), key=str))
                     yield digest, what, _record(digest, what, stream)

@@ -30,6 +30,7 @@ from lastlayer.analysis.verdict import (
     Verdict,
     all_hold,
     any_holds,
+    opposite,
     paired_difference,
 )
 from lastlayer.analysis.weight_change import weight_change
@@ -74,4 +75,5 @@ __all__ = [
     "paired_difference",
     "all_hold",
     "any_holds",
+    "opposite",
 ]

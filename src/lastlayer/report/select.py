@@ -49,10 +49,11 @@ def own_way(
 ) -> pl.DataFrame:
     """Keep for each head the runs of one start, gain and batch size: its own, or what there is."""
     first = CODES["may"]  # whose options are those of every head
-    ways = runs.select(*within, *WAY).unique(maintain_order=True)
-    usual = [pl.col(name) != getattr(first, name) for name in WAY]
-    ways = ways.sort(*usual, *WAY, maintain_order=True).unique(within, keep="first")
-    return runs.join(ways, on=[*within, *WAY], how="semi", nulls_equal=True)
+    free = [name for name in WAY if name not in within]
+    ways = runs.select(*within, *free).unique(maintain_order=True)
+    usual = [pl.col(name) != getattr(first, name) for name in free]
+    ways = ways.sort(*usual, *free, maintain_order=True).unique(within, keep="first")
+    return runs.join(ways, on=[*within, *free], how="semi", nulls_equal=True)
 
 
 def order_0(study: Study) -> pl.DataFrame:

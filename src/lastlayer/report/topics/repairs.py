@@ -65,6 +65,8 @@ SHEET = Sheet("repairs", texts(*STREAM, "kind", *HEAD, "name", "what") | MEAN, r
 def section(tables: Tables) -> Section | None:
     """Show what would repair the lost samples, and beside them what became of all."""
     table = tables["repairs"].drop_nulls("mean")
+    for what in set(table["what"]) - {*COLUMNS}:
+        raise ValueError(f"expected in the column 'what' one of {', '.join(COLUMNS)}, got {what!r}")
     lost = table.filter(pl.col("what").is_in(list(OF_REPAIRS)))
     if lost.is_empty():
         return None
