@@ -2,6 +2,8 @@
 
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +18,7 @@ from torch import Tensor
 from lastlayer.errors import OptionError
 from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.head import Preset
+from lastlayer.heads.undo import AllOrNothing
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 
 EPOCHS = 5  # as in the paper
@@ -80,23 +83,29 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from scratch."""
-        z, labels = self._check(X, y, reset=True)
-        self._begin(unique_labels(labels))
-        steps_per_epoch = -(-len(labels) // self.batch_size)
-        self._learn(z, labels, self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch)))
+        """Learn from scratch; or, where that ends with an error, stay as before."""
+        with self._all_or_nothing():
+            z, labels = self._check(X, y, reset=True)
+            self._begin(unique_labels(labels))
+            steps_per_epoch = -(-len(labels) // self.batch_size)
+            self._learn(z, labels, self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch)))
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Go on learning, as from the next task; ``classes`` may name labels to come."""
-        first = not hasattr(self, "head_")
-        z, labels = self._check(X, y, reset=first)
-        known = np.unique(labels) if classes is None else unique_labels(labels, classes)
-        if first:
-            self._begin(known)
-        else:
-            self._welcome(known)
-        self._learn(z, labels, self.epochs or EPOCHS)
+        """Go on learning, as from the next task; ``classes`` may name labels to come.
+
+        After an error nothing of the call is learned.
+        """
+        with self._all_or_nothing():
+            first = not hasattr(self, "head_")
+            z, labels = self._check(X, y, reset=first)
+            known = np.unique(labels) if classes is None else unique_labels(labels, classes)
+            if first:
+                self._begin(known)
+            else:
+                self._welcome(known)
+            with AllOrNothing(self.head_):  # keeps what is overwritten: at most the size of X
+                self._learn(z, labels, self.epochs or EPOCHS)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -117,6 +126,20 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         logits = np.maximum(self._logits(X), LOWEST)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Be as before if the block ends with an error, an interrupt among them."""
+        before = self.__dict__.copy()
+        random = self._random.get_state() if hasattr(self, "_random") else None
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            if random is not None:
+                self._random.set_state(random)
+            raise
 
     def _begin(self, classes: Array) -> None:
         """Make a new head that knows these labels."""
@@ -158,7 +181,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "head_")
         z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         logits: Array = self.head_(self._scaled(z)).numpy()
-        # A label has no column yet if training diverged on the first batch that held it.
+        # A label that ``classes`` has only named has no column until it is seen.
         if missing := len(self.classes_) - logits.shape[1]:
             logits = np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)
         return logits[:, self._column]

@@ -21,20 +21,24 @@ SKIP = {
 }
 
 
+class OwnError(RuntimeError):
+    """What an argument raises itself."""
+
+
 class Awkward:
     """An object that raises whatever it is asked."""
 
     def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(name)
+        raise OwnError(name)
 
     def __array__(self, *_: object) -> Any:
-        raise RuntimeError("array")
+        raise OwnError("array")
 
     def __len__(self) -> int:
-        raise RuntimeError("len")
+        raise OwnError("len")
 
     def __str__(self) -> str:
-        raise RuntimeError("str")
+        raise OwnError("str")
 
     __repr__ = __str__
 

@@ -33,7 +33,7 @@ def judge(error: BaseException, lenient: bool = False) -> str:
         return "refused"
     if isinstance(error, TypeError):
         return "TypeError"
-    if lenient and isinstance(error, ValueError):
+    if lenient and isinstance(error, ValueError | calls.OwnError):
         return "refused"  # scikit-learn's own checks, which its conventions ask for
     return "fault"
 

@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated() -> None:
     with pytest.raises(OptionError, match="for 3 classes of 4 features"):
         head.observe(z, y)
     assert_same_bits(snapshot(head), before)
-    with pytest.raises(OptionError, match="expected a budget in bytes above 0"):
+    with pytest.raises(OptionError, match="expected a budget in bytes of at least 1"):
         make_head("qda", 4, budget=0)
 
 

@@ -212,6 +212,17 @@ def test_divergence_names_its_step_and_changes_nothing(layer: str, mask: str) ->
         assert not head(z).isnan().any()
 
 
+@pytest.mark.parametrize("layer", LAYERS)
+def test_divergence_at_the_very_first_step(layer: str) -> None:
+    z, y = blobs()
+    head = gradient_head(layer, lr=float(torch.finfo(torch.float32).max))
+    before = snapshot(head)
+    with pytest.raises(DivergedError, match="at step 1 "):
+        head.observe(1e4 * z, y)
+    assert_same_bits(snapshot(head), before)
+    assert head.n_classes == 0
+
+
 def test_features_too_large_for_the_rows_are_refused() -> None:
     z, y = blobs()
     head = gradient_head("linear")

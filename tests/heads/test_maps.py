@@ -13,7 +13,13 @@ from streams import assert_same_bits, snapshot
 from torch import Tensor
 
 from lastlayer.catalogue import HEADS
-from lastlayer.errors import DataError, MergeError, OptionError, UnknownNameError
+from lastlayer.errors import (
+    ArgumentError,
+    DataError,
+    MergeError,
+    OptionError,
+    UnknownNameError,
+)
 from lastlayer.heads import load_head, make_head, make_map
 from lastlayer.heads.maps import MAPS, ROWS
 from lastlayer.heads.maps.mapped_head import MappedHead
@@ -238,9 +244,11 @@ def test_like_takes_over_all_of_the_map() -> None:
 
 @every_random_head
 def test_impossible_widths_are_refused(name: str) -> None:
-    for width in (0, -3, 2.5):
+    for width in (0, -3):
         with pytest.raises(OptionError, match=f"expected a width of at least 1, got {width}"):
             make_head(name, H, width=width)
+    with pytest.raises(ArgumentError, match="expected a whole number as a width, got a float"):
+        make_head(name, H, width=2.5)
     with pytest.raises(OptionError, match=r"at most 2.0 GiB, got 7\d+\.\d GiB for width 100000"):
         make_head(name, H, width=100_000)
     with pytest.raises(UnknownNameError, match="did you mean 'relu'"):

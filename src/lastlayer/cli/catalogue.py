@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from lastlayer.catalogue import HEADS, SCENARIOS
-from lastlayer.cli.app import app
+from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.text import columns
 from lastlayer.names import look_up
 
 Row = tuple[str, ...]
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=CHOOSE)
 def list_(
     what: Annotated[
         str,

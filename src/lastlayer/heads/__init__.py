@@ -7,6 +7,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
+from lastlayer.arguments import kind_of
 from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.gradient.head import GradientHead
@@ -48,7 +49,7 @@ def make_head(
     """
     for what, value in (("name", name), ("mask", mask)):
         if not isinstance(value, str) and not (what == "mask" and value is None):
-            raise ArgumentError(f"expected the {what} of a head as a str, got {value!r}")
+            raise ArgumentError(f"expected the {what} of a head as a str, got {kind_of(value)}")
     base, found = split_name(name, mask)
     known = options_of(base)
     for wrong in options.keys() - set(known):

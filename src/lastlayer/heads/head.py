@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
+from lastlayer.arguments import choice, expect, kind_of, short, whole
 from lastlayer.catalogue import Abilities, able
 from lastlayer.errors import (
     ArgumentError,
@@ -19,12 +20,15 @@ from lastlayer.errors import (
     NotLearnedError,
     OptionError,
     ShapeError,
+    StateError,
     UnsupportedError,
 )
 from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
 from lastlayer.heads.head_file import write_head
+from lastlayer.heads.impossible import ImpossibleError
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.undo import AllOrNothing
+from lastlayer.names import printable
 
 Preset = Literal["exact", "paper"]
 MOST_CLASSES = 1_000_000  # a label beyond is an id, not a class
@@ -56,17 +60,14 @@ class Head(Resizable, ABC):
     name: str
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
     streams: ClassVar[bool] = False  # whether ``_learn`` takes features from where they lie
+    preset: Preset
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
     def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:
         super().__init__()
-        self.in_features = whole_number("in_features", in_features, least=1)
-        n_classes = whole_number("n_classes", n_classes, least=0)
-        if n_classes > MOST_CLASSES:
-            raise OptionError(f"expected n_classes of at most {MOST_CLASSES}, got {n_classes}")
-        if preset not in ("exact", "paper"):
-            raise OptionError(f"expected preset 'exact' or 'paper', got {preset!r}")
-        self.preset: Preset = preset
+        self.in_features = whole(in_features, "in_features", least=1)
+        n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
+        self.preset = cast(Preset, choice(preset, ("exact", "paper"), "preset"))
         self.options = options
         self._class_names: tuple[str, ...] | None = None
         self._stale = True
@@ -84,7 +85,7 @@ class Head(Resizable, ABC):
                 raise ArgumentError(f"expected class names as a list, got {_kind(names)}")
             for name in names:
                 if not isinstance(name, str):
-                    raise ArgumentError(f"expected a class name as a str, got {name!r}")
+                    raise ArgumentError(f"expected a class name as a str, got {kind_of(name)}")
             if len(set(names)) < len(names):
                 raise OptionError("expected a different name for each class")
         self._class_names = None if names is None else tuple(names)
@@ -93,6 +94,16 @@ class Head(Resizable, ABC):
     def n_classes(self) -> int:
         """How many classes there are: declared, or one more than the largest label seen."""
         return cast(Tensor, self._buffers["seen"]).numel()
+
+    @property
+    def class_counts(self) -> Tensor | None:
+        """How many samples (n_classes,) of each class it has learned; None: it does not know."""
+        return None
+
+    @property
+    def proof(self) -> str:
+        """What ``forget`` can prove of the samples that it is given, in words."""
+        return "that there are as many samples of each class"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -149,11 +160,11 @@ class Head(Resizable, ABC):
 
     def merge(self, other: "Head") -> Self:
         """Give a new head, equal to one that had observed what both have."""
+        expect(other, Head, "other", "a head")
         if type(other) is not type(self) or other.settings != self.settings:
             raise MergeError(
                 f"expected a '{self.name}' head made with {self.settings}, "
-                f"got '{getattr(other, 'name', type(other).__name__)}' "
-                f"with {getattr(other, 'settings', 'no settings')}"
+                f"got '{other.name}' with {other.settings}"
             )
         self._check_able("merges", "be merged")
         names = self._joint_names(other)
@@ -163,15 +174,26 @@ class Head(Resizable, ABC):
         return merged
 
     def forget(self, z: Tensor, y: Tensor) -> None:
-        """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed."""
+        """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed.
+
+        What cannot be right is refused: more samples than there are, and samples without which
+        what remains would be impossible. ``proof`` says what that proves of a head.
+        """
         self._check_able("forgets", "forget samples")
         z, y, most = self._check_batch(z, y)
         if most >= self.n_classes:
             raise self._unknown_class(most)
         if most < 0:
             return
+        self._check_counts(y)
         with AllOrNothing(self), learning():
-            self._forget(z, y)
+            try:
+                self._forget(z, y)
+            except ImpossibleError as error:
+                of = "" if error.c is None else f" of {self._called(error.c)}"
+                raise DataError(
+                    f"cannot forget these {len(y)} samples{of}: {error.reason}; nothing was changed"
+                ) from None
             self._stale = True
 
     def forget_class(self, y: int) -> None:
@@ -207,7 +229,12 @@ class Head(Resizable, ABC):
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Take over a state of such a head, of any number of classes; or stay as before."""
         with AllOrNothing(self):
-            return super().load_state_dict(*args, **kwargs)
+            try:
+                return super().load_state_dict(*args, **kwargs)
+            except (AttributeError, KeyError, RuntimeError) as error:
+                raise StateError(
+                    f"expected the state of such a '{self.name}' head: {short(error, 300)}"
+                ) from error
 
     @abstractmethod
     def _learn(self, z: Tensor, y: Tensor) -> None:
@@ -316,8 +343,26 @@ class Head(Resizable, ABC):
                 )
         return own if len(own) >= len(theirs) else theirs
 
+    def _check_counts(self, y: Tensor) -> None:
+        """Refuse to forget more samples of a class than were learned."""
+        counts = self.class_counts
+        if counts is None:
+            return
+        asked = y.bincount(minlength=self.n_classes).to(counts)
+        if bool((asked > counts).any()):
+            c = int((asked - counts).argmax())
+            raise DataError(
+                f"cannot forget {int(asked[c])} samples of {self._called(c)}: only "
+                f"{int(counts[c])} are in the statistics"
+            )
+
+    def _called(self, c: int) -> str:
+        """Name a class in a message."""
+        names = self._class_names
+        return f"'{printable(names[c])}'" if names and c < len(names) else f"class {c}"
+
     def _unknown_class(self, y: object) -> LabelError:
-        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {y!r}")
+        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {short(y)}")
 
     def _check_learned(self) -> None:
         if not bool(self.seen.numpy().any() if self.seen.is_cpu else self.seen.any()):
@@ -328,19 +373,6 @@ class Head(Resizable, ABC):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._stale = True
-
-
-def whole_number(name: str, value: object, least: int) -> int:
-    """Give an option that is a whole number, or say what was expected."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise ArgumentError(f"expected {name} as a whole number, got {value!r}")
-    if number < least:
-        raise OptionError(f"expected {name} of at least {least}, got {number}")
-    return number
 
 
 def _check_label_kind(y: Tensor, n: int) -> None:

@@ -1,12 +1,15 @@
 """The paper's tables in our names, and when one of our numbers agrees with one of them."""
 
-from math import sqrt
+from math import hypot, sqrt
+from numbers import Real
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import polars as pl
 
+from lastlayer.arguments import expect
 from lastlayer.catalogue import CODES, HEADS, PAPER_HEADS
+from lastlayer.errors import DataError
 
 Verdict = Literal["agrees", "differs", "wide"]
 
@@ -136,9 +139,12 @@ def agree(mean: float, std: float, published_mean: float, published_std: float) 
     >>> agree(70.3, 0.1, published_mean=70.36, published_std=0.10)
     'agrees'
     """
+    numbers = {"mean": mean, "std": std, "published_mean": published_mean}
+    for name, number in {**numbers, "published_std": published_std}.items():
+        expect(number, Real, name, "a number")
     if published_std >= WIDE:
         return "wide"
-    tolerance = max(0.5, 3 * sqrt((std**2 + published_std**2) / SEEDS))
+    tolerance = max(0.5, 3 * hypot(std, published_std) / sqrt(SEEDS))
     return "agrees" if abs(mean - published_mean) < tolerance else "differs"
 
 
@@ -148,6 +154,9 @@ def beside(ours: pl.DataFrame) -> pl.DataFrame:
     Args:
         ours: columns features, label, head, mask, lr, subset, mean, std, in percentages.
     """
+    expect(ours, pl.DataFrame, "ours", "a polars DataFrame")
+    if missing := sorted({*KEY, "mean", "std"} - set(ours.columns)):
+        raise DataError(f"expected the columns {', '.join(missing)} in ours, but they are missing")
     rows = published().iter_rows(named=True)
     known = {tuple(row[name] for name in KEY): (row["mean"], row["std"]) for row in rows}
     found = []

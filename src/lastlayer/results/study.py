@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from lastlayer.arguments import a_path, expect
+from lastlayer.arguments import expect
 from lastlayer.catalogue import CODES, HEADS
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.names import look_up
-from lastlayer.reading import say
+from lastlayer.reading import a_folder, say
 from lastlayer.results.arrays import AT_ONCE, digest, unpack, unpacked_size
 from lastlayer.results.columns import COLUMNS, KINDS, POLARS, PYTHON, shown
 from lastlayer.results.opening import copy_to_memory, opened
@@ -110,7 +110,7 @@ def load_study(folder: str | os.PathLike[str]) -> Study:
     lastlayer.errors.MissingFileError: no results in nowhere: expected a folder with \
 results.sqlite, made by: lastlayer run PLAN --out nowhere
     """
-    path = a_path(folder, "folder") / FILE
+    path = a_folder(folder) / FILE
     if not path.exists():
         raise MissingFileError(
             f"no results in {folder}: expected a folder with {FILE}, made by: lastlayer run PLAN "

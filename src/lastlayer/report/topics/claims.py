@@ -196,9 +196,13 @@ def _in_words(about: Mapping[str, Any]) -> str:
         f"{about['epochs']} epochs a task, {about['per_class']} remembered of a class, batch "
         f"{about['batch_size']}, {about['optimizer']} at {about['lr']:g}"
     )
-    usual = {"clip": None, "start": "pytorch", "precision": "float32"}
-    odd = [f"{n} {about[n]}" for n, v in usual.items() if about.get(n) not in (None, v)]
-    return ", ".join([said, *odd])
+    if about.get("clip") is not None:
+        said += f", clipped at {about['clip']:g}"
+    if about.get("start") not in (None, "pytorch"):
+        said += f", the {about['start']}' starts"
+    if about.get("precision") not in (None, "float32"):
+        said += f", {about['precision']}"
+    return said
 
 
 class _Data:

@@ -9,7 +9,7 @@ from itertools import chain
 from lastlayer.errors import LastLayerError
 from lastlayer.progress import Meter
 from lastlayer.study.heads.group import Group
-from lastlayer.training.feed import feed
+from lastlayer.training.feed import KEPT, feed
 from lastlayer.training.fleet import Member, train_fleet
 from lastlayer.training.plan import Fleet, Job
 from lastlayer.training.plan import plan as group_into_fleets
@@ -49,15 +49,24 @@ def units_of(
         if group.runs[numbers[0]].by_gradient:
             yield from _fleets(group, numbers, meter, memory, analyse)
         else:
-            yield Unit(numbers, partial(_feed, group, numbers, meter, analyse))
+            yield Unit(numbers, partial(_feed, group, numbers, meter, memory, analyse))
 
 
-def _feed(group: Group, numbers: list[int], meter: Meter, analyse: bool) -> list[Score]:
+def _feed(
+    group: Group, numbers: list[int], meter: Meter, memory: int, analyse: bool
+) -> list[Score]:
     """Feed streams to heads of one name that learn in one pass."""
     run, streams = group.runs[numbers[0]], [group.streams[number] for number in numbers]
-    tell = _counting(meter, RULES.epochs)
-    head, preset = run.head, run.preset
-    return feed(group.pool, streams, head, preset, RULES, keep_vectors=analyse, on_task=tell)
+    return feed(
+        group.pool,
+        streams,
+        run.head,
+        run.preset,
+        RULES,
+        keep_vectors=analyse,
+        on_task=_counting(meter, RULES.epochs),
+        memory=min(memory, KEPT),
+    )
 
 
 def _fleets(

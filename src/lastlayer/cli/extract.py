@@ -1,4 +1,4 @@
-"""Commands that make features: of embeddings, and of images."""
+"""The command that makes features of images, or of texts, on a frozen network."""
 
 from pathlib import Path
 from time import monotonic
@@ -6,36 +6,12 @@ from typing import Annotated
 
 import typer
 
-from lastlayer.cli.app import app
+from lastlayer.cli.app import DATA, app
 from lastlayer.cli.out import make_room
 from lastlayer.progress import bar
 
 
-@app.command("import")
-def import_(
-    file: Annotated[Path, typer.Argument(help="A .npz or .parquet file.")],
-    embedding: Annotated[str, typer.Option(help="Column of embeddings.")],
-    label: Annotated[str, typer.Option(help="Column to learn.")],
-    out: Annotated[Path, typer.Option(help="The features file to write.")],
-    domain: Annotated[
-        list[str] | None, typer.Option(help="Further column to keep as labels; may be repeated.")
-    ] = None,
-    split: Annotated[str | None, typer.Option(help="Column that says train or test.")] = None,
-    test: Annotated[
-        float | None, typer.Option(help="Part of each class to draw as test, instead.  [0.2]")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Decides that draw.")] = 0,
-) -> None:
-    """Make a features file of embeddings that you have already."""
-    from lastlayer.features.importing import import_features  # noqa: PLC0415
-
-    make_room(out, file)
-    data = import_features(file, embedding, label, domain or (), split=split, test=test, seed=seed)
-    data.save(out)
-    print(f"wrote {out}: {data}")
-
-
-@app.command()
+@app.command(rich_help_panel=DATA)
 def extract(
     dataset: Annotated[
         str, typer.Argument(help="folder for your own images, or: lastlayer list datasets.")
