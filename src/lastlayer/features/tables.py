@@ -13,11 +13,11 @@ from numpy.lib import format as npy
 
 from lastlayer.arguments import a_path
 from lastlayer.errors import DataError, FileFormatError, ShapeError
+from lastlayer.features.parquet_footer import unpacked_size
 from lastlayer.names import look_up
 from lastlayer.reading import check_growth, reading
 
 Array = np.ndarray[Any, Any]
-_SAMPLE = 1000  # rows that tell how large the others are
 
 
 def read_table(path: str | os.PathLike[str], columns: Sequence[str]) -> dict[str, Array]:
@@ -71,11 +71,12 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> dict[str, Array]:
     known = dict.fromkeys(lazy.collect_schema())
     for name in columns:
         look_up(name, known, "column")
-    lazy = lazy.select(list(dict.fromkeys(columns)))
-    rows, first = lazy.select(pl.len()).collect().item(), lazy.head(_SAMPLE).collect()
-    size = first.estimated_size() * rows // max(1, first.height)
-    check_growth(path, size, ", ".join(lazy.collect_schema()))
-    return {series.name: _as_array(series) for series in lazy.collect()}
+    wanted = list(dict.fromkeys(columns))
+    check_growth(path, unpacked_size(path, wanted), ", ".join(wanted))
+    table = lazy.select(wanted).collect()
+    # Equal texts lie in memory once until they are handed over one by one.
+    check_growth(path, int(table.estimated_size()), ", ".join(wanted))
+    return {series.name: _as_array(series) for series in table}
 
 
 def _as_array(series: pl.Series) -> Array:
