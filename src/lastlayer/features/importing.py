@@ -102,8 +102,29 @@ class _Wish:
 
     embedding: str | None
     label: str | None
-    domains: tuple[str, ...]
-    split: str | None
+    domains: tuple[str, ...] = ()
+    split: str | None = None
+    labelled: bool = True  # whether there must be labels
+
+    def choose(self, table: Table) -> dict[str, Chosen]:
+        """Find these columns in a table."""
+        return choose(table, self.embedding, self.label, self.domains, self.labelled)
+
+
+def read_splits(
+    path: Path_, embedding: str | None = None, label: str | None = None, labelled: bool = True
+) -> dict[str, Split]:
+    """Read a table as ``import_features`` does, with the splits that it has: "" where it has none.
+
+    Args:
+        path: The file.
+        embedding: Its column of embeddings, prefix or range of columns.
+        label: Its column of labels.
+        labelled: Whether there must be labels.
+    """
+    _check_arguments(embedding, label, (), None)
+    wish = _Wish(embedding, label, labelled=labelled)
+    return _read(open_table(path), wish, lambda sentence: None)
 
 
 def _check_arguments(
@@ -135,7 +156,7 @@ def _read(tables: Mapping[str, Table], wish: _Wish, say: Say) -> dict[str, Split
             continue
         if word in splits:
             raise DataError(f"expected one {word} split, got two")
-        chosen = choose(table, wish.embedding, wish.label, wish.domains)
+        chosen = wish.choose(table)
         if set(chosen) != {""}:
             raise OptionError(f"{table.source} has splits of its own: leave out the other files")
         splits[word] = _read_columns(table, chosen[""])
@@ -149,7 +170,7 @@ def _read(tables: Mapping[str, Table], wish: _Wish, say: Say) -> dict[str, Split
 
 
 def _read_one(table: Table, wish: _Wish, say: Say) -> dict[str, Split]:
-    chosen = choose(table, wish.embedding, wish.label, wish.domains)
+    chosen = wish.choose(table)
     used = [name for one in chosen.values() for name in (*one.embedding, *one.labels.values())]
     if set(chosen) != {""}:
         if wish.split is not None:
@@ -267,7 +288,7 @@ def _sizes(splits: Mapping[str, Split]) -> str:
 def _say_columns(table: Table, chosen: Chosen, used: Iterable[str], say: Say) -> None:
     first, *others = chosen.embedding
     embedding = f"{1 + len(others)} columns {first} … {others[-1]}" if others else f"'{first}'"
-    learned, *kept = chosen.labels
+    learned, *kept = chosen.labels or ("none",)
     also = f", also kept: {', '.join(kept)}" if kept else ""
     say(f"embedding: {embedding}; label: '{learned}'{also}")
     taken = {*used, *chosen.embedding, *chosen.labels.values()}
