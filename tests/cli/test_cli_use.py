@@ -208,8 +208,10 @@ def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:
         assert run(monkeypatch, "show", file) == 0
         printed = capsys.readouterr().out
         assert all(word in printed for word in (*words, "bytes")), printed
-    results = Path(__file__).parents[2] / "results" / "paper"
-    assert run(monkeypatch, "show", results) == 0
+    Path("study").mkdir()
+    old = Path(__file__).parents[1] / "results" / "version_0_1.sqlite"
+    Path("study/results.sqlite").write_bytes(old.read_bytes())
+    assert run(monkeypatch, "show study") == 0
     assert "the results of a study" in capsys.readouterr().out
     Path("notes.txt").write_text("notes")
     assert run(monkeypatch, "show notes.txt") == 1
