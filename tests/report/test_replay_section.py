@@ -8,8 +8,6 @@ import pytest
 
 from lastlayer.report import write
 from lastlayer.report.topics import SHEETS, make_sections, make_tables
-from lastlayer.report.topics.claim_checks import group_masking
-from lastlayer.report.topics.claims import FAILS, HOLDS
 from lastlayer.report.topics.replay import since_learned
 from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
@@ -172,40 +170,6 @@ def test_titles_say_in_what_settings_differ(folder: Path) -> None:
     titles = {figure.title for figure in section.panels[1].figures}
     stream = "cifar10 images, cifar10"
     assert titles == {f"{stream}, 5 epochs a task", f"{stream}, 50 epochs a task, bfloat16"}
-
-
-@pytest.mark.parametrize(
-    ("gains", "verdict"),
-    [({0.01: 9, 0.1: 1}, HOLDS), ({0.01: 9, 0.1: -1}, FAILS), ({0.01: 1, 0.1: 2}, FAILS)],
-)
-def test_the_papers_last_conclusion(gains: dict[float, float], verdict: str) -> None:
-    cell = {"features": "f", "scenario": "s", "label": "l", "setting": "x", "head": "linear"}
-    rows = [
-        cell | {"balance": balance, "mask": mask, "mean": 50.0 + gain * (mask == "group")}
-        for balance, gain in gains.items()
-        for mask in ("none", "group")
-    ]
-    found = group_masking(pl.DataFrame(rows))
-    assert found is not None
-    assert found[1] == (verdict == HOLDS)
-    assert f"balance 0.01: {gains[0.01]:+.2f}" in found[0]
-    assert group_masking(pl.DataFrame(rows[:2])) is None  # one balance tells nothing
-
-
-def test_settings_are_judged_one_by_one() -> None:
-    """One with gains 9 and 1, and one with 1 and 2: together they would hold."""
-    cell = {"features": "f", "scenario": "s", "label": "l", "head": "linear"}
-    rows = [
-        cell | {"setting": name, "balance": balance, "mask": mask, "mean": gain * (mask == "group")}
-        for name, gains in {"5 epochs": (9.0, 1.0), "20 epochs": (1.0, 2.0)}.items()
-        for balance, gain in zip((0.01, 0.1), gains, strict=True)
-        for mask in ("none", "group")
-    ]
-    assert group_masking(pl.DataFrame(rows)) == (
-        "gains by group masking: 5 epochs: balance 0.01: +9.00, balance 0.1: +1.00; "
-        "20 epochs: balance 0.01: +1.00, balance 0.1: +2.00",
-        False,
-    )
 
 
 @pytest.mark.parametrize(("lowest", "kind"), [(0.01, "log"), (0.0, "linear")])
