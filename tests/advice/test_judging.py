@@ -60,6 +60,14 @@ def test_curves_are_of_as_many_splits_as_make_enough_rows():
         assert verdict.right[-1] == sum(int((a == y).sum()) for a, y in pairs)
 
 
+def test_a_head_that_is_slow_to_answer_is_looked_at_only_once_before_the_end(monkeypatch):
+    monkeypatch.setattr("lastlayer.advice.judging.LOOKING", 0.0)
+    judgement = judge(lay_out(blobs(noise=0.01), "incremental:4"), ["mean"])
+    first, *between, last = judgement.verdicts["mean"].right.tolist()
+    assert between == [-1, -1]
+    assert [first, last] == judgement.come[[0, -1]].tolist()
+
+
 def test_without_curves_the_answers_are_the_same():
     course = lay_out(blobs(n=398, noise=2.0), "incremental:4")
     with_curves, without = (judge(course, ["slda", "cosine"], curves=c) for c in (True, False))

@@ -47,7 +47,7 @@ class Advice:
     answer: str  # in one sentence or two
     reasons: tuple[str, ...]
     table: pl.DataFrame  # a row for each candidate
-    curves: pl.DataFrame  # head, task, accuracy on what had come by then
+    curves: pl.DataFrame  # head, task, accuracy on what had come by then; null: not looked at
     stream: Description
     course: Course
     judgement: Judgement
@@ -246,8 +246,14 @@ def _curves(judgement: Judgement) -> pl.DataFrame:
             {
                 "head": name,
                 "task": [task + 1 for task in judgement.checkpoints],
-                "accuracy": (verdict.right / judgement.come.clamp(min=1)).double().tolist(),
-            }
+                "accuracy": [
+                    right / max(come, 1) if right >= 0 else None
+                    for right, come in zip(
+                        verdict.right.tolist(), judgement.come.tolist(), strict=True
+                    )
+                ],
+            },
+            schema_overrides={"accuracy": pl.Float64},
         )
         for name, verdict in judgement.verdicts.items()
     ]

@@ -34,6 +34,7 @@ from lastlayer.threads import one_core_each, thread_count
 from lastlayer.training.pool import Pool, Vectors
 
 CHECKPOINTS = 10  # at most so often is a head looked at on its way
+LOOKING = 2.0  # seconds after which a head is looked at no more before the end
 CURVE_ROWS = 500  # held-out rows that make a curve: to look at heads costs some of them seconds
 BATCH = 4096  # rows that a head without gradient is given at once
 LOGITS = 1 << 22  # at a time
@@ -50,7 +51,7 @@ class Verdict:
 
     head: str  # with its mask
     answers: tuple[Tensor, ...]  # of each split, (m,) the class of each held-out row; −1: none
-    right: Tensor  # (checkpoints,) right answers on the way, over the splits that show it
+    right: Tensor  # (checkpoints,) right answers on the way, over the splits that show it; −1: none
     lr: float | None = None  # the rate to train it with; None: it needs none
     latency: float = math.nan  # seconds that one prediction takes, the median
     vectors: Vectors | None = None  # of the first split, at the checkpoints
@@ -186,11 +187,17 @@ def _verdict(name: str, outcomes: Sequence[Outcome], lr: float | None, latency: 
     return Verdict(
         name,
         tuple(outcome.answers for outcome in outcomes),
-        torch.stack([o.right for o in outcomes if len(o.right) == len(outcomes[0].right)]).sum(0),
+        _added([o.right for o in outcomes if len(o.right) == len(outcomes[0].right)]),
         lr,
         latency,
         outcomes[0].vectors,
     )
+
+
+def _added(parts: Sequence[Tensor]) -> Tensor:
+    """Add counts; what one of them lacks the sum does too."""
+    counts = torch.stack(list(parts))
+    return counts.sum(0).masked_fill((counts < 0).any(0), -1)
 
 
 def share_right(judgement: Judgement, head: str) -> float:
@@ -264,11 +271,17 @@ def _feed(trial: Trial, name: str) -> Outcome | str:
     try:
         head = make_head(name, trial.pool.z.shape[1], trial.pool.n_classes)
         answer = _answering(head, trial.pool.z[trial.split.held].float())
-        right, answers = [], torch.full((len(trial.split.held),), -1)
+        right, answers, spent = [], torch.full((len(trial.split.held),), -1), 0.0
         for number, rows in enumerate(trial.split.tasks):
             learn(head, trial.pool, rows)
             if number in trial.checkpoints:
+                last = number == trial.checkpoints[-1]
+                if spent > LOOKING and not last:
+                    right.append(torch.tensor(-1))
+                    continue
+                began = time.perf_counter()
                 answers = answer() if bool(head.seen.any()) else answers
+                spent += time.perf_counter() - began
                 right.append(count_right(trial, answers, number))
         small = card_of(name).size(head.in_features, head.n_classes, trial.n) <= KEPT
         return Outcome(answers, torch.stack(right), head=head if small else None)

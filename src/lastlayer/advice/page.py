@@ -231,7 +231,7 @@ def _way(advice: "Advice") -> Part:
             "accuracy": round(100 * row["accuracy"], 3),
             "advised": row["head"] == advice.head,
         }
-        for row in advice.curves.to_dicts()
+        for row in advice.curves.drop_nulls().to_dicts()
         if row["head"] in shown
     ]
     masks = sorted({row["mask"] for row in rows}, key=list(DASHES).index)
