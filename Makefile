@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images fuzz kills gallery bench-avalanche clean
+.PHONY: study test test-images test-extras fuzz kills gallery bench-avalanche clean
 
 study: .venv/.ready
 	$(STUDY)
@@ -35,6 +35,11 @@ fuzz: .venv/.ready
 test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
+
+# What needs sentence-transformers or datasets: in one environment of its own, with the same PyTorch.
+test-extras .venv-extras/.dev: BIN = .venv-extras/bin
+test-extras: .venv-extras/.dev
+	$(BIN)/pytest -n auto tests_extras
 
 # Studies of heads killed so often, those of networks, extractions and reports a fifth or a fourth as
 # often, must end with the same bits: make test does it 20 times.
@@ -80,7 +85,7 @@ bench-avalanche: .venv-avalanche/.bench
 	$(BIN)/python -m benchmarks.avalanche
 
 clean:
-	rm -rf .venv .venv-images .venv-avalanche build dist src/*.egg-info
+	rm -rf .venv .venv-images .venv-extras .venv-avalanche build dist src/*.egg-info
 
 # Stamps: made again whenever what is to be installed has changed. The build uses the pinned
 # setuptools of .venv, so that the package itself is built from pinned versions too.
@@ -98,6 +103,12 @@ clean:
 	@$(INSTALL) -c constraints.txt -c constraints-images.txt --no-build-isolation -e '.[images,dev]' continuum six
 	@touch $@
 
+.venv-extras/.dev: .venv-extras/.made pyproject.toml constraints.txt constraints-extras.txt
+	@echo "installing lastlayer with sentence-transformers and datasets into .venv-extras (minutes)"
+	@$(INSTALL) -c constraints.txt setuptools torch
+	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,dev]' datasets
+	@touch $@
+
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \
     benchmarks/constraints-avalanche.txt
 	@echo "installing lastlayer and Avalanche into .venv-avalanche (several GB: minutes)"
@@ -105,7 +116,7 @@ clean:
 	@$(INSTALL) -c constraints.txt -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
 	@touch $@
 
-.venv/.made .venv-images/.made .venv-avalanche/.made:
+.venv/.made .venv-images/.made .venv-extras/.made .venv-avalanche/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "lastlayer needs Python 3.11 or later; '$(PYTHON)' is:" \
 	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }

@@ -139,3 +139,10 @@ def test_risks_need_a_square() -> None:
     for function in (interference_risk, largest_risk):
         with pytest.raises(ShapeError, match="square"):
             function(np.ones((2, 3)))
+
+
+def test_a_row_has_no_angle_with_itself_whatever_rounding_leaves() -> None:
+    rows = np.random.default_rng(0).normal(size=(3, 50, 7))
+    angles = angles_between(rows)
+    assert not angles[..., range(50), range(50)].any()
+    assert (angles[:, 0, 1:] > 0).all()

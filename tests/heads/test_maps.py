@@ -312,3 +312,11 @@ def test_the_names_of_other_works_lead_here(known: str, card: object) -> None:
 def test_all_asked_for_names_are_known() -> None:
     known = {name for card in HEADS.values() for name in card.known_as}
     assert {"ranpac", "klda", "randumb", "acil"} <= known
+
+
+@every_random_head
+def test_the_budget_holds_to_the_byte(name: str) -> None:
+    needed = 8 * (WIDTH * WIDTH + 7 * (WIDTH + 1) + WIDTH * H)
+    assert make_head(name, H, 7, width=WIDTH, budget=needed).n_classes == 7
+    with pytest.raises(OptionError, match="width 60 and 7 classes"):
+        make_head(name, H, 7, width=WIDTH, budget=needed - 1)

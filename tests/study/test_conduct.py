@@ -8,9 +8,10 @@ from small_data import N_CLASSES, H, small_data
 
 from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS, trace_losses
 from lastlayer.catalogue import PAPER_HEADS
-from lastlayer.errors import PlanError
+from lastlayer.errors import BusyError, PlanError, WriteError
 from lastlayer.features import Features
 from lastlayer.results import Study, load_study
+from lastlayer.results.store import open_store
 from lastlayer.study.conduct import Watch, conduct
 from lastlayer.study.plan import Plan
 from lastlayer.study.prepare import Prepared, prepare
@@ -215,3 +216,19 @@ def test_held_out_samples_come_from_the_training_data(file: str, tmp_path: Path)
     assert not {r.tobytes() for r in data.test.z.numpy()} & {
         r.tobytes() for r in data.train.z.numpy()
     }
+
+
+def test_while_another_writes_it_refuses_unless_told_to_wait(file: str, tmp_path: Path) -> None:
+    ready = prepare(plan_of({"features": file, **INCREMENTAL}), Path("features"))
+    waits: list[str] = []
+
+    def stop() -> None:
+        waits.append("waits")
+        raise InterruptedError
+
+    with open_store(tmp_path):
+        with pytest.raises(BusyError, match="another process is writing"):
+            conduct(ready, "text", tmp_path, version="1", watch=Watch(on_wait=stop))
+        with pytest.raises(WriteError):
+            conduct(ready, "text", tmp_path, version="1", wait=True, watch=Watch(on_wait=stop))
+    assert waits == ["waits"]

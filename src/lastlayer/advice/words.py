@@ -152,7 +152,7 @@ def _price(references: References) -> list[str]:
     if gap.high < 0:
         return [
             f"Never retraining costs nothing here: a {name} reaches "
-            f"{_percent(references.scores.of(name))} on the same rows, {gap} points more."
+            f"{_percent(references.scores.of(name))} on the same rows, {gap.turned()} points less."
         ]
     return [
         f"The price of never retraining is {gap} points: a {name} reaches "

@@ -3,9 +3,13 @@
 from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the order of --help)
     importing,
     extract,
+    show,
     advise,
     study,
     catalogue,
+    fit,
+    predict,
+    forget,
     export,
     run,
     report,

@@ -58,6 +58,7 @@ def _backbones() -> Iterator[Row]:
     for name, backbone in BACKBONES.items():
         yield name, f"weights: {backbone.weights}"
     yield "timm:NAME", "any model of timm, with its weights and preprocessing"
+    yield "st:NAME_OR_FOLDER", "any model of sentence-transformers, for texts"
 
 
 def _plans() -> Iterator[Row]:

@@ -102,8 +102,44 @@ class _Wish:
 
     embedding: str | None
     label: str | None
-    domains: tuple[str, ...]
-    split: str | None
+    domains: tuple[str, ...] = ()
+    split: str | None = None
+    labelled: bool = True  # whether there must be labels
+    text: bool = False  # whether the "embedding" is a text that is still to be embedded
+
+    @property
+    def what(self) -> str:
+        """What is read beside labels."""
+        return "text" if self.text else "embedding"
+
+    def choose(self, table: Table) -> dict[str, Chosen]:
+        """Find these columns in a table."""
+        return choose(table, self.embedding, self.label, self.domains, self.labelled)
+
+
+def read_splits(
+    path: Path_, embedding: str | None = None, label: str | None = None, labelled: bool = True
+) -> dict[str, Split]:
+    """Read a table as ``import_features`` does, with the splits that it has: "" where it has none.
+
+    Args:
+        path: The file.
+        embedding: Its column of embeddings, prefix or range of columns.
+        label: Its column of labels.
+        labelled: Whether there must be labels.
+    """
+    _check_arguments(embedding, label, (), None)
+    wish = _Wish(embedding, label, labelled=labelled)
+    return _read(open_table(path), wish, lambda sentence: None)
+
+
+def read_texts(
+    path: Path_, column: str, label: str | None, domains: Sequence[str], split: str | None, say: Say
+) -> dict[str, Split]:
+    """Read a column of texts, which ``z`` then are, with their labels; splits as they are."""
+    _check_arguments(column, label, domains, split)
+    wish = _Wish(column, label, tuple(domains), split, text=True)
+    return _read(open_table(path), wish, say)
 
 
 def _check_arguments(
@@ -135,12 +171,12 @@ def _read(tables: Mapping[str, Table], wish: _Wish, say: Say) -> dict[str, Split
             continue
         if word in splits:
             raise DataError(f"expected one {word} split, got two")
-        chosen = choose(table, wish.embedding, wish.label, wish.domains)
+        chosen = wish.choose(table)
         if set(chosen) != {""}:
             raise OptionError(f"{table.source} has splits of its own: leave out the other files")
-        splits[word] = _read_columns(table, chosen[""])
+        splits[word] = _read_columns(table, chosen[""], wish)
         if word == "train":
-            _say_columns(table, chosen[""], [], say)
+            _say_columns(table, chosen[""], [], say, wish.what)
     if "train" not in splits:
         raise DataError(f"expected a split 'train', got {', '.join(tables)}")
     if len(splits) > 1:
@@ -149,20 +185,20 @@ def _read(tables: Mapping[str, Table], wish: _Wish, say: Say) -> dict[str, Split
 
 
 def _read_one(table: Table, wish: _Wish, say: Say) -> dict[str, Split]:
-    chosen = choose(table, wish.embedding, wish.label, wish.domains)
+    chosen = wish.choose(table)
     used = [name for one in chosen.values() for name in (*one.embedding, *one.labels.values())]
     if set(chosen) != {""}:
         if wish.split is not None:
             raise OptionError(f"{table.source} has a split by its columns: leave out --split")
-        splits = {name: _read_columns(table, one) for name, one in chosen.items()}
-        _say_columns(table, chosen["train"], used, say)
+        splits = {name: _read_columns(table, one, wish) for name, one in chosen.items()}
+        _say_columns(table, chosen["train"], used, say, wish.what)
         say("used its splits as they are: " + _sizes(splits))
         return splits
     column = wish.split or next((n for n in table.columns if n.lower() in SPLITS), None)
     if column in used:
         column = None
-    whole = _read_columns(table, chosen[""], *([column] if column else []))
-    _say_columns(table, chosen[""], [*used, *([column] if column else [])], say)
+    whole = _read_columns(table, chosen[""], wish, *([column] if column else []))
+    _say_columns(table, chosen[""], [*used, *([column] if column else [])], say, wish.what)
     if column is None:
         return {"": whole}
     words = [str(value).strip().lower() for value in whole.columns.pop(column).tolist()]
@@ -191,10 +227,14 @@ def _by_words(
     return splits
 
 
-def _read_columns(table: Table, chosen: Chosen, *further: str) -> Split:
+def _read_columns(table: Table, chosen: Chosen, wish: _Wish, *further: str) -> Split:
     names = {**chosen.labels, **{name: name for name in further}}
-    read = table.read(chosen.embedding, list(names.values()))
-    z = _stacked(table, chosen.embedding, read)
+    if wish.text:
+        read = table.read([], [*chosen.embedding, *names.values()])
+        z = _texts(chosen.embedding, read)
+    else:
+        read = table.read(chosen.embedding, list(names.values()))
+        z = _stacked(table, chosen.embedding, read)
     columns = {name: _as_labels(column, read[column]) for name, column in names.items()}
     return Split(z, columns)
 
@@ -225,6 +265,14 @@ def _stacked(table: Table, names: Sequence[str], read: Mapping[str, Array]) -> A
             f"NaN or infinity in row {bad[0]}"
         )
     return z
+
+
+def _texts(names: Sequence[str], read: Mapping[str, Array]) -> Array:
+    """Give the one column of texts."""
+    (name,) = names
+    if read[name].dtype.kind not in "OU":
+        raise DataError(f"expected text in column '{name}', got {read[name].dtype}")
+    return read[name]
 
 
 def _as_labels(name: str, values: Array) -> Array:
@@ -264,12 +312,14 @@ def _sizes(splits: Mapping[str, Split]) -> str:
     return ", ".join(f"{len(splits[name].z)} {name}" for name in found)
 
 
-def _say_columns(table: Table, chosen: Chosen, used: Iterable[str], say: Say) -> None:
+def _say_columns(
+    table: Table, chosen: Chosen, used: Iterable[str], say: Say, what: str = "embedding"
+) -> None:
     first, *others = chosen.embedding
     embedding = f"{1 + len(others)} columns {first} … {others[-1]}" if others else f"'{first}'"
-    learned, *kept = chosen.labels
+    learned, *kept = chosen.labels or ("none",)
     also = f", also kept: {', '.join(kept)}" if kept else ""
-    say(f"embedding: {embedding}; label: '{learned}'{also}")
+    say(f"{what}: {embedding}; label: '{learned}'{also}")
     taken = {*used, *chosen.embedding, *chosen.labels.values()}
     left = [name for name in table.columns if name not in taken]
     if left and used:

@@ -103,7 +103,7 @@ class Head(Resizable, ABC):
     @property
     def proof(self) -> str:
         """What ``forget`` can prove of the samples that it is given, in words."""
-        return "that there are as many samples of each class"
+        return "counts are checked; that it was these very samples cannot be proven"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -224,7 +224,8 @@ class Head(Resizable, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
-        write_head(path, self.name, self.settings, self.state_dict(), self.class_names)
+        parts = {"class_names": self.class_names}
+        write_head(path, self.name, self.settings, self.state_dict(), parts)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Take over a state of such a head, of any number of classes; or stay as before."""

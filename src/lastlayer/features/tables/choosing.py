@@ -41,9 +41,20 @@ def parted(name: str) -> tuple[str, str]:
 
 
 def choose(
-    table: Table, embedding: str | None, label: str | None, domains: Sequence[str]
+    table: Table,
+    embedding: str | None,
+    label: str | None,
+    domains: Sequence[str] = (),
+    labelled: bool = True,
 ) -> dict[str, Chosen]:
     """Find the columns that are meant, for each split that has columns of its own.
+
+    Args:
+        table: What there is.
+        embedding: The column, prefix or range of columns of embeddings, if it was named.
+        label: The column to learn, if it was named.
+        domains: Further columns.
+        labelled: Whether there must be labels.
 
     Returns:
         Under "train", "validation" and "test" what a table with ``z_train`` and ``z_test`` has;
@@ -52,19 +63,19 @@ def choose(
     by_split = _by_split(table, embedding)
     if by_split:
         chosen = {}
-        wanted = _wanted_label(table, label, next(iter(by_split))), *domains
+        bases = [*_wanted_label(table, label, next(iter(by_split)), labelled), *domains]
         for split, column in by_split.items():
             labels = {}
-            for name in wanted:
+            for name in bases:
                 base = parted(name)[0]
                 labels[base] = _of_split(table, base, split, column)
             chosen[split] = Chosen([column], labels)
         return chosen
     columns = select(table, embedding) if embedding is not None else _only_vectors(table)
-    named = label if label is not None else _only_label(table, list(table.columns))
-    for name in (named, *domains):
+    wanted = [label] if label is not None else _only_label(table, list(table.columns), labelled)
+    for name in (*wanted, *domains):
         look_up(name, table.columns, "column")
-    return {"": Chosen(columns, {name: name for name in dict.fromkeys((named, *domains))})}
+    return {"": Chosen(columns, {name: name for name in dict.fromkeys((*wanted, *domains))})}
 
 
 def select(table: Table, embedding: str) -> list[str]:
@@ -105,11 +116,11 @@ def _by_split(table: Table, embedding: str | None) -> dict[str, str]:
     return next(iter(groups.values())) if len(groups) == 1 else {}
 
 
-def _wanted_label(table: Table, label: str | None, split: str) -> str:
+def _wanted_label(table: Table, label: str | None, split: str, labelled: bool) -> list[str]:
     if label is not None:
-        return label
+        return [label]
     names = [base for base, of in map(parted, table.columns) if of == split]
-    return _only_label(table, names)
+    return _only_label(table, names, labelled)
 
 
 def _of_split(table: Table, base: str, split: str, embedding: str) -> str:
@@ -144,12 +155,15 @@ def _only_vectors(table: Table) -> list[str]:
     )
 
 
-def _only_label(table: Table, names: Sequence[str]) -> str:
+def _only_label(table: Table, names: Sequence[str], labelled: bool) -> list[str]:
+    """Give the one column that is called as labels are, or none where none are needed."""
     found = [name for name in names if name.lower() in LABELS]
+    if len(found) != 1 and not labelled:
+        return []
     if len(found) != 1:
         few = ", ".join(list(table.columns)[:10])
         raise OptionError(
             f"expected the column to learn with --label: columns of {table.source} are {few}"
             f"{', …' if len(table.columns) > 10 else ''}"
         )
-    return found[0]
+    return found

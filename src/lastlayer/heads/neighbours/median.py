@@ -81,7 +81,7 @@ class MedianHead(Head):
     @property
     def proof(self) -> str:
         """What ``forget`` can prove: it keeps them all."""
-        return "that it was these very samples"
+        return "that it was these very samples is checked"
 
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.memory.drop(z, y)

@@ -63,7 +63,7 @@ class StatisticsHead(Head):
         """What ``forget`` can prove: never that it was these very samples."""
         known = {"pooled": "one scatter", "per_class": "the scatter of each class"}
         kept = known.get(self.statistics.kind, "the spread of each class")
-        return f"that counts and {kept} allow it, not that it was these very samples"
+        return f"counts and {kept} are checked; that it was these very samples cannot be proven"
 
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.statistics.remove(z, y)
