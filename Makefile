@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images fuzz kills gallery bench-avalanche clean
+.PHONY: study test test-images test-extras fuzz kills gallery bench-avalanche clean
 
 study: .venv/.ready
 	$(STUDY)
@@ -36,6 +36,11 @@ test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
 
+# What needs sentence-transformers or datasets: in one environment of its own, with the same PyTorch.
+test-extras .venv-extras/.dev: BIN = .venv-extras/bin
+test-extras: .venv-extras/.dev
+	$(BIN)/pytest -n auto tests_extras
+
 # Studies of heads killed so often, those of networks, extractions and reports a fifth or a fourth as
 # often, must end with the same bits: make test does it 20 times.
 KILLS = 100
@@ -48,6 +53,7 @@ GALLERY = summary \
     accuracy-cifar10-resnet20-cifar100 \
     accuracy-cifar100_lifelong-resnet20-cifar100 \
     masks \
+    masks-normal \
     layers-and-masks-incremental \
     similarity-incremental \
     subsets-average \
@@ -59,12 +65,14 @@ GALLERY = summary \
     interference-cifar10-resnet20-cifar100-linear-risk \
     interference-cifar10-resnet20-cifar100-weight_norm-risk \
     first-task-cifar100_lifelong-resnet20-cifar100 \
-    causes-cifar10-resnet20-cifar100
-REPLAY_GALLERY = replay-balance-cifar10-images-cifar10 \
-    replay-images-cifar10-images-cifar10 \
-    replay-causes-cifar10-images-cifar10 \
-    replay-drift-angle-0-01-cifar10-images-cifar10 \
-    replay-drift-along-0-01-cifar10-images-cifar10
+    repairs-cifar10-resnet20-cifar100
+REPLAY_GALLERY = replay-balance-cifar10-images-cifar10-5-epochs-a-task \
+    replay-images-cifar10-images-cifar10-5-epochs-a-task \
+    replay-causes-cifar10-images-cifar10-5-epochs-a-task \
+    replay-drift-angle-0-01-cifar10-images-cifar10-5-epochs-a-task \
+    replay-drift-along-0-01-cifar10-images-cifar10-5-epochs-a-task \
+    replay-balance-cifar10-images-cifar10-20-epochs-a-task-clipped-at-10-the-authors-starts-bfloat16 \
+    replay-causes-cifar10-images-cifar10-20-epochs-a-task-clipped-at-10-the-authors-starts-bfloat16
 gallery: .venv/.ready
 	$(BIN)/lastlayer report results/paper
 	$(BIN)/lastlayer report results/replay
@@ -77,7 +85,7 @@ bench-avalanche: .venv-avalanche/.bench
 	$(BIN)/python -m benchmarks.avalanche
 
 clean:
-	rm -rf .venv .venv-images .venv-avalanche build dist src/*.egg-info
+	rm -rf .venv .venv-images .venv-extras .venv-avalanche build dist src/*.egg-info
 
 # Stamps: made again whenever what is to be installed has changed. The build uses the pinned
 # setuptools of .venv, so that the package itself is built from pinned versions too.
@@ -95,6 +103,12 @@ clean:
 	@$(INSTALL) -c constraints.txt -c constraints-images.txt --no-build-isolation -e '.[images,dev]' continuum six
 	@touch $@
 
+.venv-extras/.dev: .venv-extras/.made pyproject.toml constraints.txt constraints-extras.txt
+	@echo "installing lastlayer with sentence-transformers and datasets into .venv-extras (minutes)"
+	@$(INSTALL) -c constraints.txt setuptools torch
+	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,dev]' datasets
+	@touch $@
+
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \
     benchmarks/constraints-avalanche.txt
 	@echo "installing lastlayer and Avalanche into .venv-avalanche (several GB: minutes)"
@@ -102,7 +116,7 @@ clean:
 	@$(INSTALL) -c constraints.txt -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
 	@touch $@
 
-.venv/.made .venv-images/.made .venv-avalanche/.made:
+.venv/.made .venv-images/.made .venv-extras/.made .venv-avalanche/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "lastlayer needs Python 3.11 or later; '$(PYTHON)' is:" \
 	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 from urllib.request import Request, urlopen
 
 HEADER = """\
@@ -35,13 +36,20 @@ def files_of(name: str, version: str) -> Iterator[tuple[str, str]]:
     """Give the files of a version that PyPI has, with their hashes."""
     request = Request(f"https://pypi.org/simple/{name}/", headers={"Accept": SIMPLE})
     with urlopen(request) as page:
-        listed = json.load(page)["files"]
+        text, kind = page.read().decode(), page.headers.get_content_type()
+    listed = json.loads(text)["files"] if kind.endswith("json") else links(text)
     start = re.compile(
         f"{re.sub('[-_.]+', '[-_.]+', name)}-{re.escape(version)}(-|\\.tar|\\.zip)", re.I
     )
     for entry in listed:
         if start.match(entry["filename"]):
             yield entry["filename"], entry["hashes"]["sha256"]
+
+
+def links(page: str) -> list[dict[str, Any]]:
+    """Read a page of links, which mirrors give in place of JSON, as if it were that."""
+    found = re.findall(r'href="[^"]*/([^/"#]+)#sha256=([0-9a-f]{64})"', page)
+    return [{"filename": file, "hashes": {"sha256": digest}} for file, digest in found]
 
 
 def entry(name: str, version: str, files: Iterator[tuple[str, str]]) -> str:

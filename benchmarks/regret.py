@@ -134,13 +134,13 @@ def regret(drawn: tuple[Draw, str], job: Job) -> dict[str, Any] | None:
 
 
 def _thinned(course: Course, share: float, seed: int) -> Course:
-    """Keep a share of each class in each task."""
+    """Keep a share of each class, whichever task its rows are of."""
     if share == 1:
         return course
-    task, rows = course.task_of, course.rows
+    rows = course.rows
+    y = course.y[rows]
     kept = torch.zeros(len(course.y), dtype=torch.bool)
-    picked = hold_out(course.y[rows], task[rows], None, part=share, turn=0, seed=seed)
-    kept[rows[picked]] = True
+    kept[rows[hold_out(y, torch.zeros_like(y), None, part=share, turn=0, seed=seed)]] = True
     return replace(
         course, tasks=tuple(part[kept[part]] for part in course.tasks if kept[part].any())
     )

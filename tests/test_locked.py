@@ -42,3 +42,9 @@ def test_which_files_are_wanted(lock: ModuleType) -> None:
     ]
     expected = [f"    --hash=sha256:{digit * 64}" for digit in "ab"]
     assert lock.entry("a", "1", iter(files)) == " \\\n".join(["a==1", *expected])
+
+
+def test_pages_of_links_are_read_too(lock: ModuleType) -> None:
+    page = f'<a href="https://files/a/a-1-py3-none-any.whl#sha256={"b" * 64}" data-x="">a</a><br/>'
+    expected = [{"filename": "a-1-py3-none-any.whl", "hashes": {"sha256": "b" * 64}}]
+    assert lock.links(page) == expected

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lastlayer.features import extract as extract
     from lastlayer.features import load_features as load_features
     from lastlayer.features import read_images as read_images
+    from lastlayer.fitting import fit as fit
     from lastlayer.heads import load_head as load_head
     from lastlayer.heads import make_head as make_head
     from lastlayer.layers import Cosine as Cosine
@@ -45,6 +46,7 @@ _HOME = {
     "advise": "lastlayer.advice",
     "Advice": "lastlayer.advice",
     "HeadClassifier": "lastlayer.estimator",
+    "fit": "lastlayer.fitting",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
     "WeightNorm": "lastlayer.layers",

@@ -2,7 +2,8 @@
 
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
 
@@ -15,14 +16,18 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from lastlayer.errors import OptionError
-from lastlayer.heads import Head, make_head, options_of
+from lastlayer.arguments import kind_of, short
+from lastlayer.errors import FileFormatError, LabelError, OptionError, ShapeError
+from lastlayer.heads import Head, head_of, make_head, options_of
 from lastlayer.heads.head import Preset
+from lastlayer.heads.head_file import HeadFile, read_head, write_head
 from lastlayer.heads.undo import AllOrNothing
+from lastlayer.names import look_up
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 
 EPOCHS = 5  # as in the paper
 STEPS = 200  # at least: a set of few batches is shown more often
+ANSWERED = 1 << 13  # rows that are answered at once
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
 Array = NDArray[Any]
@@ -102,9 +107,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             known = np.unique(labels) if classes is None else unique_labels(labels, classes)
             if first:
                 self._begin(known)
-            else:
-                self._welcome(known)
             with AllOrNothing(self.head_):  # keeps what is overwritten: at most the size of X
+                self._welcome(known)
                 self._learn(z, labels, self.epochs or EPOCHS)
         return self
 
@@ -127,6 +131,120 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = np.maximum(self._logits(X), LOWEST)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
+    def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Make it as if these samples with these labels had never been learned.
+
+        A head that cannot do so exactly, labels that it does not know, and samples that it cannot
+        have seen are refused, and nothing is changed; ``head_.proof`` says what that proves.
+
+        >>> clf = HeadClassifier("mean").fit([[0.0], [2.0], [9.0]], ["dog", "dog", "cat"])
+        >>> clf.forget([[2.0]], ["dog"]).predict_proba([[0.0]]).round(3).tolist()
+        [[0.0, 1.0]]
+        """
+        check_is_fitted(self, "head_")
+        z, labels = self._check(X, y, reset=False)
+        self.head_.forget(z, self._columns_of(labels))
+        return self
+
+    def forget_class(self, label: object) -> Self:
+        """Make it as if a label had never been seen; ``forget`` takes its samples elsewhere."""
+        check_is_fitted(self, "head_")
+        self.head_.forget_class(int(self._columns_of(np.asarray([label]))[0]))
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to the file of its head, a safetensors file, with its labels and settings."""
+        check_is_fitted(self, "head_")
+        head = self.head_
+        kept = self.get_params() | {
+            "options": {k: v for k, v in (self.options or {}).items() if k in head.options},
+            "random_state": self.random_state if isinstance(self.random_state, int) else None,
+        }
+        if head.passes is None:  # the others draw nothing after they were made
+            _, keys, *place = self._random.get_state(legacy=True)
+            kept["random"] = [keys.tolist(), *place]
+        parts = {
+            "class_names": head.class_names,
+            "labels": _kind_of_labels(self.classes_),
+            "classifier": kept,
+            "feature_map": (
+                None if self.feature_scale == 1 else {"divide_by": float(self.feature_scale)}
+            ),
+        }
+        write_head(path, head.name, head.settings, head.state_dict(), parts)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what ``save`` wrote, or any head's file; it goes on with ``partial_fit``."""
+        file = read_head(path)
+        head = head_of(file, path)
+        try:
+            clf = cls(**_settings_of(file, head))
+            clf.head_, clf.n_features_in_ = head, head.in_features
+            names = head.class_names or [str(c) for c in range(head.n_classes)]
+            usual = "int64" if head.class_names is None else "str"
+            clf._take_labels(_labels_of(names, file.parts.get("labels", usual)))
+            clf._random = check_random_state(clf.random_state)
+            if "random" in file.parts.get("classifier", {}):
+                keys, *place = file.parts["classifier"]["random"]
+                clf._random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *place))
+        except (TypeError, ValueError, KeyError) as error:
+            raise FileFormatError(
+                f"{path} does not hold a classifier of this version: {error}"
+            ) from error
+        return clf
+
+    def learn_rows(self, z: Tensor, y: Tensor, names: Sequence[str]) -> Self:
+        """Learn features (n, h) from where they lie, in batches: classes ``y``, called ``names``.
+
+        A first call is ``fit``, and the head's classes are then these; a later one ``partial_fit``.
+        After an error it has learned the batches before: nothing is kept to undo them, since the
+        rows may be more than the memory holds.
+        """
+        first = not hasattr(self, "head_")
+        self._check_options()
+        if first:
+            self.n_features_in_ = z.shape[1]
+            self._begin(np.array(names))
+            column = torch.arange(len(names))
+            epochs = self.epochs or max(EPOCHS, -(-STEPS // -(-len(y) // self.batch_size)))
+        else:
+            self._check_width(z)
+            known = y.unique().tolist()
+            labels = self._labels_like(names)
+            self._welcome(labels[known])
+            column = torch.zeros(len(names), dtype=torch.int64)
+            column[known] = self._columns_of(labels[known])
+            epochs = self.epochs or EPOCHS
+        self._observe(z, column[y], epochs)
+        # Rows that wait to be folded in are folded now, as a file would: so it makes no difference,
+        # to the bit, whether the head is kept in one between two calls.
+        _ = self.head_.class_counts
+        return self
+
+    def forget_rows(self, z: Tensor, y: Tensor, names: Sequence[str]) -> Self:
+        """Forget features (n, h) of classes ``y``, called ``names``."""
+        self._check_width(z)
+        labels = self._labels_like(names)
+        self.head_.forget(self._divided(z), self._columns_of(labels[y.numpy()]))
+        return self
+
+    def answer_rows(self, z: Tensor) -> tuple[Array, Array]:
+        """Give the label (n,) of each row of features (n, h), and how probable it is (n,)."""
+        self._check_width(z)
+        labels, probabilities = [], []
+        for part in z.split(ANSWERED):
+            shares = torch.softmax(torch.from_numpy(self._in_order(self._divided(part))), dim=1)
+            most, winners = shares.max(dim=1)
+            labels.append(self.classes_[winners.numpy()])
+            probabilities.append(most.numpy())
+        return np.concatenate(labels), np.concatenate(probabilities)
+
+    def label_like(self, name: str) -> Any:
+        """Give the label that is written so: of the labels' own type."""
+        labels = dict(zip(map(str, self.classes_.tolist()), self.classes_.tolist(), strict=True))
+        return look_up(name, labels, "class")
+
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """Be as before if the block ends with an error, an interrupt among them."""
@@ -142,7 +260,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise
 
     def _begin(self, classes: Array) -> None:
-        """Make a new head that knows these labels."""
+        """Make a new head whose classes are these labels, in this order."""
         options = dict(self.options or {})
         if self.lr is not None:
             options["lr"] = self.lr
@@ -152,7 +270,19 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         size = (self.n_features_in_, len(classes))
         head = make_head(self.head, *size, mask=self.mask, preset=self.preset, **options)
         self.head_ = head.double()  # as precise as scikit-learn
-        self.classes_, self._column = classes, np.arange(len(classes))
+        self._take_labels(classes)
+
+    def _take_labels(self, labels: Array) -> None:
+        """Take the labels of the head's classes 0, 1, …; ``classes_`` are they, sorted."""
+        self._column = np.argsort(labels, kind="stable")
+        self.classes_ = labels[self._column]
+        self._name_classes()
+
+    def _name_classes(self) -> None:
+        by_column = [""] * len(self.classes_)
+        for label, column in zip(self.classes_.tolist(), self._column.tolist(), strict=True):
+            by_column[column] = str(label)
+        self.head_.class_names = by_column
 
     def _welcome(self, classes: Array) -> None:
         """Give labels not met before the next columns of the head; ``classes_`` stays sorted."""
@@ -164,43 +294,127 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         column[known] = self._column
         column[~known] = np.arange(len(self.classes_), len(classes))
         self.classes_, self._column = classes, column
+        self._name_classes()
 
     def _learn(self, z: Tensor, labels: Array, epochs: int) -> None:
-        y = torch.from_numpy(self._column[np.searchsorted(self.classes_, labels)])
+        self._observe(z, self._columns_of(labels), epochs)
+
+    def _columns_of(self, labels: Array) -> Tensor:
+        """Give the head's classes of labels, which must all be known."""
+        text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.classes_))
+        if text != known_text:
+            kinds = [f"{kind_of(a.tolist()[0])}" for a in (self.classes_, labels) if len(a)]
+            raise LabelError(f"expected labels such as {' and not '.join(kinds)}")
+        place = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        unknown = np.flatnonzero(self.classes_[place] != labels)
+        if len(unknown):
+            row = int(unknown[0])
+            few = ", ".join(map(str, self.classes_[:5].tolist()))
+            more = ", …" if len(self.classes_) > 5 else ""
+            raise LabelError(
+                f"unknown label '{short(labels[row])}' in row {row}; there are: {few}{more}"
+            )
+        return torch.from_numpy(self._column[place])
+
+    def _labels_like(self, names: Sequence[str]) -> Array:
+        """Give labels, as a file of features names them, of the type that the classifier has."""
+        try:
+            return _labels_of(names, _kind_of_labels(self.classes_))
+        except ValueError as error:
+            raise LabelError(
+                f"expected labels of type {self.classes_.dtype}, as those of the classifier, got "
+                f"{', '.join(map(short, names[:3]))}"
+            ) from error
+
+    def _check_width(self, z: Tensor) -> None:
+        check_is_fitted(self, "head_")
+        if z.shape[1] != self.n_features_in_:
+            raise ShapeError(
+                f"expected features of size {self.n_features_in_} as the head has learned, got "
+                f"{z.shape[1]}"
+            )
+
+    def _divided(self, z: Tensor) -> Tensor:
+        return z if self.feature_scale == 1 else z.double() / self.feature_scale
+
+    def _observe(self, z: Tensor, y: Tensor, epochs: int) -> None:
+        """Show rows to the head, in batches; those that lie on disk are read one at a time."""
         if self.head_.passes is not None:  # in the order of the data, without a copy
             for _ in range(self.head_.passes):
-                for part in zip(z.split(self.batch_size), y.split(self.batch_size), strict=True):
-                    self.head_.observe(*part)
+                for rows, own in zip(*(t.split(self.batch_size) for t in (z, y)), strict=True):
+                    self.head_.observe(self._divided(rows), own)
             return
         for _ in range(epochs):  # shuffled, since they see the data often
             generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
             for rows in shuffled_batches(len(y), self.batch_size, generator):
-                self.head_.observe(z[rows], y[rows])
+                self.head_.observe(self._divided(z[rows]), y[rows])
 
     def _logits(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "head_")
         z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        logits: Array = self.head_(self._scaled(z)).numpy()
+        return self._in_order(self._divided(_tensor(z)))
+
+    def _in_order(self, z: Tensor) -> Array:
+        """Give the logits in the order of ``classes_``."""
+        logits: Array = self.head_(z).numpy()
         # A label that ``classes`` has only named has no column until it is seen.
         if missing := len(self.classes_) - logits.shape[1]:
             logits = np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)
         return logits[:, self._column]
 
     def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:
+        self._check_options()
+        z, labels = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
+        check_classification_targets(labels)
+        return _tensor(z), labels
+
+    def _check_options(self) -> None:
         if self.batch_size < 1:
             raise OptionError(f"expected batch_size of at least 1, got {self.batch_size}")
         if self.epochs is not None and self.epochs < 1:
             raise OptionError(f"expected epochs of at least 1, got {self.epochs}")
-        z, labels = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
-        check_classification_targets(labels)
         if not 0 < self.feature_scale < np.inf:
             raise OptionError(f"expected feature_scale above 0, got {self.feature_scale}")
-        return self._scaled(z), labels
-
-    def _scaled(self, z: Array) -> Tensor:
-        return _tensor(z if self.feature_scale == 1 else z / self.feature_scale)
 
 
 def _tensor(z: Array) -> Tensor:
     """Make a tensor of an array, which torch wants writable and without negative strides."""
     return torch.from_numpy(np.require(z, requirements=["C", "W"]))
+
+
+def _kind_of_labels(labels: Array) -> str:
+    """Name the type of labels, so that they can be had again from their names."""
+    if labels.dtype.kind == "U":
+        return "str"
+    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
+        return "object"
+    if labels.dtype.kind in "biuf":
+        return labels.dtype.name
+    raise LabelError(f"expected labels that are text or numbers, got {labels.dtype}")
+
+
+def _labels_of(names: Sequence[str], kind: str) -> Array:
+    """Give labels of a type, as ``_kind_of_labels`` names it, that are written so."""
+    if kind in ("str", "object"):
+        return np.array(names, dtype=object if kind == "object" else np.str_)
+    dtype = np.dtype(kind)
+    if dtype.kind == "b":
+        look = {"True": True, "False": False}
+        return np.array([look_up(name, look, "label") for name in names])
+    if dtype.kind in "iu":
+        return np.array([int(name) for name in names], dtype=dtype)
+    return np.array([float(name) for name in names], dtype=dtype)
+
+
+def _settings_of(file: HeadFile, head: Head) -> dict[str, Any]:
+    """Give what makes such a classifier; of a head's own file, what made the head."""
+    kept = dict(file.parts.get("classifier", {}))
+    kept.pop("random", None)
+    if kept:
+        kept["options"] = kept.get("options") or None
+        scale = file.parts.get("feature_map", {}).get("divide_by", 1.0)
+        return kept | {"feature_scale": scale}
+    options = dict(head.options)
+    mask, lr = options.pop("mask", None), options.pop("lr", None)
+    given = {"head": file.name, "mask": mask, "lr": lr, "preset": head.preset}
+    return given | {"options": options or None}

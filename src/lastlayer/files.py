@@ -84,6 +84,16 @@ def read_tensors(
         return tensors, document["metadata"]
 
 
+def kind_of_file(path: Path) -> str | None:
+    """Say which kind of file of ours it is; None: a safetensors file of another program."""
+    with reading(path, "a safetensors file"), _opened(path) as file:
+        try:
+            kind = json.loads((file.metadata() or {})[_KEY])["kind"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            return None
+        return str(kind)
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[safe_open]:
     """Open a safetensors file, mapped; the library checks that its header fits its size."""

@@ -9,6 +9,7 @@ from lastlayer.arguments import expect, short
 from lastlayer.errors import UnknownNameError
 
 T = TypeVar("T")
+MOST, FEW = 40, 5  # names that an error lists in full, and how many of more
 
 
 def look_up(name: str, table: Mapping[str, T], kind: str) -> T:
@@ -27,9 +28,16 @@ def look_up(name: str, table: Mapping[str, T], kind: str) -> T:
     near = get_close_matches(name[:200], table, n=1)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
     raise UnknownNameError(
-        f"unknown {kind} '{printable(short(name, 200))}'{hint} "
-        f"there are: {', '.join(table) or 'none'}"
+        f"unknown {kind} '{printable(short(name, 200))}'{hint} {_there_are(name, list(table))}"
     )
+
+
+def _there_are(name: str, known: list[str]) -> str:
+    """List what there is; of many names, the few that are nearest."""
+    if len(known) <= MOST:
+        return f"there are: {', '.join(known) or 'none'}"
+    near = get_close_matches(name[:200], known, n=FEW, cutoff=0.3) or known[:FEW]
+    return f"nearest of {len(known)}: {', '.join(near)}"
 
 
 # Control characters, lone surrogates and what is no character end a line, a chart or a page early;

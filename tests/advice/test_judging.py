@@ -1,5 +1,7 @@
 """Judging: candidates learn from the rest, whatever the scale of the features."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from lastlayer import catalogue
 from lastlayer.advice.course import feature_scale, lay_out
 from lastlayer.advice.descent import thinned
 from lastlayer.advice.judging import _trials, checkpoints_of, judge, learn, share_right
-from lastlayer.advice.split import splits_of
+from lastlayer.advice.split import Split, splits_of
 from lastlayer.heads import make_head
 from lastlayer.training.pool import Pool
 
@@ -74,6 +76,16 @@ def test_rates_are_found_on_whole_sources():
     trial = _trials(course, splits_of(course, n=1), frozenset(), curves=False)[0]
     inner = thinned(trial, n_heads=1).split
     assert not set(source[inner.held].tolist()) & set(source[torch.cat(inner.tasks)].tolist())
+
+
+def test_a_task_may_be_held_out_whole():
+    data = blobs(n=100)
+    tasks = (torch.arange(0, 50), torch.tensor([50]), torch.arange(51, 100))
+    course = replace(lay_out(ll.FeatureSet(data.train.z, {"y": data.train.y}), None), tasks=tasks)
+    split = Split((tasks[0], tasks[1][:0], tasks[2][:-9]), torch.cat([tasks[1], tasks[2][-9:]]))
+    judgement = judge(course, ["linear", "mean"], splits=[split])
+    assert share_right(judgement, "mean") > 0.8
+    assert share_right(judgement, "linear") > 0.2
 
 
 def test_checkpoints_are_few():

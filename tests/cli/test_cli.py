@@ -1,6 +1,7 @@
 """The command line: what it writes, and how it says what is wrong."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -54,9 +55,22 @@ def test_import_never_overwrites_what_it_reads(
     assert "another file as --out than those that are read" in capsys.readouterr().err
     assert table.read_bytes() == before
     missing = table.with_name("missing.npz")
-    assert run(monkeypatch, "import", missing, *options) == 1
+    assert run(monkeypatch, "import", missing, *options, "--force") == 1
     assert str(missing) in capsys.readouterr().err
     assert table.read_bytes() == before
+
+
+def test_import_overwrites_only_if_told_to(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], table: Path
+) -> None:
+    out = table.parent / "mine.safetensors"
+    out.write_bytes(b"precious")
+    assert run(monkeypatch, "import", table, "--out", out) == 1
+    assert capsys.readouterr().err.endswith("choose another file, or overwrite it: --force\n")
+    assert out.read_bytes() == b"precious"
+    assert run(monkeypatch, "import", table, "--out", out, "--force") == 0
+    assert capsys.readouterr().out.startswith("embedding: 'emb'; label: 'y'\nleft out columns day")
+    assert len(load_features(out).test) == 4
 
 
 def test_extract_never_overwrites_weights(
@@ -150,16 +164,20 @@ def test_a_file_made_for_another_scenario_is_named_with_the_remedy(
 
 def test_the_commands_of_the_docs_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parents[2] / "docs" / "features.md").read_text()
-    commands = [line.split()[1:] for line in page.splitlines() if line.startswith("lastlayer imp")]
+    commands = [
+        shlex.split(line)[1:] for line in page.splitlines() if line.startswith("lastlayer im")
+    ]
     monkeypatch.chdir(tmp_path)
     columns = {"species": ["owl", "emu"] * 10, "session": [1, 2] * 10}
     columns |= {"part": ["train"] * 15 + ["test"] * 5}
     z = np.eye(20)
-    np.savez("birds.npz", z=z, **{name: np.array(values) for name, values in columns.items()})
+    np.savez("birds.npz", z_train=z, y_train=columns["session"], z_test=z, y_test=np.arange(20) % 2)
     pl.DataFrame({"z": list(z), **columns}).write_parquet("birds.parquet")
-    for command, n_train in zip(commands, (15, 16), strict=True):
+    wide = {f"z_{i}": z[:, i] for i in range(20)}
+    pl.DataFrame({**wide, "species": columns["species"]}).write_csv("birds.csv")
+    for command, n_train in zip(commands, (15, 16, 20), strict=True):
         assert run(monkeypatch, *command) == 0
-        assert len(load_features("birds.safetensors").train) == n_train
+        assert len(load_features(command[-1]).train) == n_train
 
 
 def lastlayer(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -233,7 +251,7 @@ def test_a_path_with_glob_characters_names_one_file(
         with (tmp_path / name).open("wb") as file:
             pl.DataFrame({"z": np.eye(4), "y": labels * 2}).write_parquet(file)
     out = tmp_path / "tt[/nope].safetensors"
-    options = ["--embedding", "z", "--label", "y", "--test", 0.5, "--out", out]
+    options = ["--embedding", "z", "--label", "y", "--test", 0.5, "--out", out, "--force"]
     assert run(monkeypatch, "import", tmp_path / "birds[1].parquet", *options) == 0
     assert load_features(out).names["y"] == ("emu", "owl")
     assert run(monkeypatch, "import", tmp_path / "birds*.parquet", *options) == 1

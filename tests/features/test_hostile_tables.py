@@ -20,7 +20,7 @@ from lastlayer.errors import (
     MissingFileError,
 )
 from lastlayer.features.importing import import_features
-from lastlayer.features.parquet_footer import unpacked_size
+from lastlayer.features.tables.parquet_footer import unpacked_size
 
 Z = np.arange(12.0).reshape(6, 2)
 Y = ["b", "a", "b", "a", "b", "a"]
@@ -169,7 +169,9 @@ def test_one_long_label_does_not_widen_all(tmp_path: Path) -> None:
     table.write_parquet(tmp_path / "a.parquet")
     with pytest.raises(LabelError, match="at most 1000 characters, got one of 1000000: bbb"):
         import_features(tmp_path / "a.parquet", "z", "y")
-    with pytest.raises(DataError, match="expected 'train' and 'test' in column 'y'"):
+    with pytest.raises(
+        DataError, match="expected 'train', and 'test' or 'validation', in column 'y'"
+    ):
         import_features(tmp_path / "a.parquet", "z", "z", split="y")
 
 
@@ -239,7 +241,7 @@ def test_a_pipe_is_not_read(tmp_path: Path) -> None:
         import_features(tmp_path / "a.npz", "z", "y")
 
 
-@pytest.mark.parametrize(("embedding", "label"), [(None, "y"), ("z", 3), ("z", ["y"])])
+@pytest.mark.parametrize(("embedding", "label"), [(2, "y"), ("z", 3), ("z", ["y"])])
 def test_columns_are_named_by_text(tmp_path: Path, embedding: object, label: object) -> None:
     with pytest.raises(ArgumentError, match="expected text as the name of a column"):
         import_features(npz(tmp_path / "a.npz", z=Z, y=Y), embedding, label)  # type: ignore[arg-type]

@@ -128,10 +128,10 @@ def test_a_missing_column_names_those_there_are(path: Path, missing: str) -> Non
     ("columns", "error", "message"),
     [
         ({"z": Z * np.nan}, DataError, "NaN or infinity in row 0"),
-        ({"z": Z[:, 0]}, ShapeError, r"expected features of shape \(n, h\), got \(4,\)"),
+        ({"z": Z[:, 0]}, ShapeError, r"expected features of shape \(n, h\), got \(6,\)"),
         ({"y": [0.0, 1.0, 0.0, 1.0, 0.0, float("nan")]}, LabelError, "'y' has NaN"),
-        ({"s": ["train"] * 6}, DataError, r"expected 'train' and 'test' in column 's', got \['tr"),
-        ({"s": ["train", "test", "val"] * 2}, DataError, "'train', 'val'"),
+        ({"s": ["train"] * 6}, DataError, "expected 'train', and 'test' or.* in column 's', got"),
+        ({"s": ["train", "test", "late"] * 2}, DataError, "'late', 'test', 'train'"),
     ],
 )
 def test_bad_columns(path: Path, columns: dict[str, object], error: type, message: str) -> None:
@@ -151,12 +151,14 @@ def test_columns_of_another_length(tmp_path: Path) -> None:
 def test_missing_values_and_ragged_lists(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pl.DataFrame({"z": [[1.0], [1.0, 2.0]], "y": [1, 2], "gap": ["a", None]}).write_parquet(path)
-    with pytest.raises(ShapeError, match=r"lists of one length in 'z', got \[1, 2\]"):
+    with pytest.raises(
+        ShapeError, match=r"lists of one length in 'z', got 1 .* in row 0 and 2 in row 1"
+    ):
         import_features(path, "z", "y")
     with pytest.raises(DataError, match="every row of 'gap'"):
         import_features(path, "y", "gap")
     pl.DataFrame({"z": [[1.0], [None]], "y": [1, 1]}).write_parquet(path)
-    with pytest.raises(DataError, match="NaN or infinity in row 1"):
+    with pytest.raises(DataError, match="every place of 'z', but row 1 lacks one"):
         import_features(path, "z", "y", test=0.5)
     pl.DataFrame({"z": [["a"], ["b"]], "y": [1, 1]}).write_parquet(path)
     with pytest.raises(DataError, match="features that are numbers"):
@@ -200,9 +202,9 @@ def test_a_damaged_array(tmp_path: Path) -> None:
 
 
 def test_other_kinds_of_files(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").touch()
-    with pytest.raises(UnknownNameError, match=r"unknown type of table '\.csv'.*\.npz, \.parquet"):
-        import_features(tmp_path / "a.csv", "z", "y")
+    (tmp_path / "a.xlsx").touch()
+    with pytest.raises(UnknownNameError, match=r"unknown type of table '\.xlsx'.*\.csv, \.tsv"):
+        import_features(tmp_path / "a.xlsx", "z", "y")
 
 
 def test_a_split_column_and_a_part_exclude_each_other(tmp_path: Path) -> None:

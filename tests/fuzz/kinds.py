@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+from safetensors.torch import save_file
 
 import lastlayer as ll
 from lastlayer.cli import main
@@ -65,6 +66,7 @@ def make_examples(folder: Path) -> None:
     labels = [("emu", "owl", "ibis", "kiwi")[c] for c in y.tolist()]
     np.savez_compressed(folder / "table.npz", z=z.numpy(), y=np.array(labels))
     pl.DataFrame({"z": z.numpy(), "y": labels}).write_parquet(folder / "table.parquet")
+    _make_tables(folder, z, labels)
     (folder / "plan.toml").write_text(PLAN)
     torch.save({"fc.weight": z, "fc.bias": y.float()}, folder / "weights.pt")
     torch.save({"fc.weight": z}, folder / "old.pt", _use_new_zipfile_serialization=False)
@@ -76,6 +78,22 @@ def make_examples(folder: Path) -> None:
     with contextlib.chdir(folder):
         code, said = run("run", "plan.toml", "--out", "study", "--quiet")
         assert code == 0, said
+
+
+def _make_tables(folder: Path, z: torch.Tensor, labels: list[str]) -> None:
+    """Write the same embeddings as every other kind of table."""
+    frame = pl.DataFrame({"z": z.numpy().tolist(), "y": labels})
+    text = frame.with_columns(pl.Series("z", [str(row) for row in z.tolist()]))
+    text.write_csv(folder / "table.csv")
+    text.write_csv(folder / "table.tsv", separator="\t")
+    frame.write_ipc(folder / "table.arrow")
+    frame.write_ipc_stream(folder / "table.ipc")
+    frame.write_ndjson(folder / "table.jsonl")
+    torch.save({"z": z, "y": labels}, folder / "table.pt")
+    codes = torch.tensor([sorted(set(labels)).index(label) for label in labels])
+    save_file({"z": z, "y": codes}, folder / "table.safetensors")
+    np.save(folder / "z.npy", z.numpy())
+    np.save(folder / "y.npy", codes.numpy())
 
 
 def run(*arguments: str) -> tuple[int, str]:
@@ -161,7 +179,9 @@ def _state(head: Any) -> Any:
     return {name: value.tolist() for name, value in head.state_dict().items()}
 
 
-IMPORT = ("import", "FILE", "--embedding", "z", "--label", "y", "--out", "made.safetensors")
+IMPORT = (
+    "import", "FILE", "--embedding", "z", "--label", "y", "--out", "made.safetensors", "--force",
+)  # fmt: skip
 COMPARE = ("compare", "FILE", "--incremental", "2", "--heads", "mean", "--orders", "1")
 KINDS = {
     "features": Kind("features.safetensors", ll.load_features, COMPARE, _tensors),
@@ -174,6 +194,12 @@ KINDS = {
     "plan": Kind("plan.toml", _plan, ("run", "FILE", "--dry-run")),
     "table npz": Kind("table.npz", _import, IMPORT),
     "table parquet": Kind("table.parquet", _import, IMPORT),
+    **{
+        f"table {suffix}": Kind(f"table.{suffix}", _import, IMPORT, weight=5)
+        for suffix in ("csv", "tsv", "arrow", "ipc", "jsonl", "pt")
+    },
+    "table safetensors": Kind("table.safetensors", _import, IMPORT, weight=5),
+    "table npy": Kind("z.npy", _import, IMPORT, weight=5),
     "table of a report": Kind("study/tables/accuracy.csv", _table, weight=1),
     "state dict": Kind("weights.pt", _weights),
     "state dict, old": Kind("old.pt", _weights),

@@ -8,8 +8,6 @@ import pytest
 
 from lastlayer.report import write
 from lastlayer.report.topics import SHEETS, make_sections, make_tables
-from lastlayer.report.topics.claim_checks import group_masking
-from lastlayer.report.topics.claims import FAILS, HOLDS
 from lastlayer.report.topics.replay import since_learned
 from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
@@ -104,7 +102,7 @@ def test_options_of_training_are_in_the_setting(tmp_path: Path) -> None:
         store.save([Record("usual", columns), Record("other", columns)])
     settings = make_tables(load(tmp_path))["replay"]["setting"].to_list()
     plain = "5 epochs a task, 20 remembered of a class, batch 8, adam at 0.001"
-    assert settings == [plain, f"{plain}, clipped at 10.0, authors starts, bfloat16"]
+    assert settings == [plain, f"{plain}, clipped at 10, the authors' starts, bfloat16"]
 
 
 def test_what_was_lost_to_a_cause_is_found_network_by_network(folder: Path) -> None:
@@ -164,38 +162,14 @@ def test_settings_that_differ_are_told_apart(folder: Path) -> None:
     assert any("10 epochs" in title for title in titles)
 
 
-@pytest.mark.parametrize(
-    ("gains", "verdict"),
-    [({0.01: 9, 0.1: 1}, HOLDS), ({0.01: 9, 0.1: -1}, FAILS), ({0.01: 1, 0.1: 2}, FAILS)],
-)
-def test_the_papers_last_conclusion(gains: dict[float, float], verdict: str) -> None:
-    cell = {"features": "f", "scenario": "s", "label": "l", "setting": "x", "head": "linear"}
-    rows = [
-        cell | {"balance": balance, "mask": mask, "mean": 50.0 + gain * (mask == "group")}
-        for balance, gain in gains.items()
-        for mask in ("none", "group")
-    ]
-    found = group_masking(pl.DataFrame(rows))
-    assert found is not None
-    assert found[1] == (verdict == HOLDS)
-    assert f"balance 0.01: {gains[0.01]:+.2f}" in found[0]
-    assert group_masking(pl.DataFrame(rows[:2])) is None  # one balance tells nothing
-
-
-def test_settings_are_judged_one_by_one() -> None:
-    """One with gains 9 and 1, and one with 1 and 2: together they would hold."""
-    cell = {"features": "f", "scenario": "s", "label": "l", "head": "linear"}
-    rows = [
-        cell | {"setting": name, "balance": balance, "mask": mask, "mean": gain * (mask == "group")}
-        for name, gains in {"5 epochs": (9.0, 1.0), "20 epochs": (1.0, 2.0)}.items()
-        for balance, gain in zip((0.01, 0.1), gains, strict=True)
-        for mask in ("none", "group")
-    ]
-    assert group_masking(pl.DataFrame(rows)) == (
-        "gains by group masking: 5 epochs: balance 0.01: +9.00, balance 0.1: +1.00; "
-        "20 epochs: balance 0.01: +1.00, balance 0.1: +2.00",
-        False,
-    )
+def test_titles_say_in_what_settings_differ(folder: Path) -> None:
+    tables = make_tables(load(folder))
+    more = pl.col("setting").str.replace("5 epochs", "50 epochs") + ", bfloat16"
+    other = {name: pl.concat([tables[name], tables[name].with_columns(more)]) for name in OF_REPLAY}
+    (section,) = (s for s in make_sections(tables | other) if s.name == "replay")
+    titles = {figure.title for figure in section.panels[1].figures}
+    stream = "cifar10 images, cifar10"
+    assert titles == {f"{stream}, 5 epochs a task", f"{stream}, 50 epochs a task, bfloat16"}
 
 
 @pytest.mark.parametrize(("lowest", "kind"), [(0.01, "log"), (0.0, "linear")])

@@ -162,7 +162,8 @@ def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[
     for task in range(len(trials[0].split.tasks)):
         streams = [Stream((trial.split.tasks[task],)) for trial in trials]
         generators = [torch.Generator().manual_seed(task) for _ in trials]
-        for _ in range(epochs):
+        empty = not any(len(trial.split.tasks[task]) for trial in trials)  # all are held out
+        for _ in range(0 if empty else epochs):
             for rows, share in epoch_of_batches(streams, 0, rules, generators, pool.z.device):
                 step(rows, share)
         fleet.mark_diverged()

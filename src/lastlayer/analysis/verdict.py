@@ -93,6 +93,15 @@ def paired_difference(first: Floats, second: Floats) -> Difference:
     return Difference(mean, mean - reach, mean + reach, n)
 
 
+def opposite(verdict: Verdict) -> Verdict:
+    """Judge the claim that says the contrary.
+
+    >>> opposite("holds"), opposite("too close to call")
+    ('does not hold', 'too close to call')
+    """
+    return _FROM_WORST[-1 - _FROM_WORST.index(verdict)]
+
+
 def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
     """Judge a claim of several parts: it is as good as its worst part.
 

@@ -1,12 +1,18 @@
 """The command line: thin, one function per command."""
 
-from lastlayer.cli import (  # noqa: F401  (they add commands)
+from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the order of --help)
+    importing,
+    extract,
+    show,
     advise,
-    catalogue,
-    data,
-    report,
-    run,
     study,
+    catalogue,
+    fit,
+    predict,
+    forget,
+    export,
+    run,
+    report,
 )
 from lastlayer.cli.app import app, main
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastlayer.cli.app import app
+from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room
 from lastlayer.cli.text import columns
 from lastlayer.errors import OptionError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EVERY = 10.0  # seconds between lines where there is no terminal
 
 
-@app.command()
+@app.command(rich_help_panel=CHOOSE)
 def advise(
     features: Annotated[str, typer.Argument(help="cifar10, cifar100, or a features file.")],
     scenario: Annotated[

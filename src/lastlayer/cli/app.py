@@ -13,6 +13,9 @@ from lastlayer import __version__
 from lastlayer.errors import LastLayerError
 from lastlayer.names import printable
 
+# The verbs by what one does, in the order in which --help shows them.
+DATA, CHOOSE, USE, STUDY = "Data", "Choose a head", "Use it", "Study"
+
 app = typer.Typer(
     help="Output layers for frozen networks whose data keeps changing.",
     no_args_is_help=True,

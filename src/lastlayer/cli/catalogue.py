@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from lastlayer.catalogue import HEADS, SCENARIOS
-from lastlayer.cli.app import app
+from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.text import columns
 from lastlayer.names import look_up
 
 Row = tuple[str, ...]
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=CHOOSE)
 def list_(
     what: Annotated[
         str,
@@ -58,6 +58,7 @@ def _backbones() -> Iterator[Row]:
     for name, backbone in BACKBONES.items():
         yield name, f"weights: {backbone.weights}"
     yield "timm:NAME", "any model of timm, with its weights and preprocessing"
+    yield "st:NAME_OR_FOLDER", "any model of sentence-transformers, for texts"
 
 
 def _plans() -> Iterator[Row]:

@@ -2,7 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from lastlayer.atomic import in_place_of
 from lastlayer.errors import OptionError, WriteError
@@ -30,12 +32,17 @@ def write_table(table: "pl.DataFrame", file: Path) -> None:
             raise WriteError(f"cannot write {file}: {say(error)}") from error
 
 
-def make_room(out: Path, *read: Path) -> None:
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+
+
+def make_room(out: Path, *read: Path, force: bool = True, option: str = "--out") -> None:
     """Find out before the work whether its result can be written; make the folder it needs.
 
     Args:
         out: the file that will be written.
         *read: files that the work reads, which must not be lost.
+        force: whether a file that is there may be overwritten.
+        option: what it is called on the command line.
     """
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -43,6 +50,8 @@ def make_room(out: Path, *read: Path) -> None:
         raise WriteError(f"cannot write {out}: {error}") from error
     place = out if out.exists() else out.parent
     if out.is_dir() or not (os.access(out.parent, os.W_OK) and os.access(place, os.W_OK)):
-        raise OptionError(f"expected a file that can be written as --out, got {out}")
+        raise OptionError(f"expected a file that can be written as {option}, got {out}")
     if out.exists() and any(file.exists() and out.samefile(file) for file in read):
-        raise OptionError(f"expected another file as --out than those that are read, got {out}")
+        raise OptionError(f"expected another file as {option} than those that are read, got {out}")
+    if out.exists() and not force:
+        raise OptionError(f"{out} is there already: choose another file, or overwrite it: --force")

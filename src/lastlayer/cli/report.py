@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from lastlayer.cli.app import app
+from lastlayer.cli.app import STUDY, app
 
 
-@app.command()
+@app.command(rich_help_panel=STUDY)
 def report(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Where the results of a study lie.")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from lastlayer import __version__
-from lastlayer.cli.app import app
-from lastlayer.cli.out import make_room_for_table, write_table
+from lastlayer.cli.app import STUDY, app
+from lastlayer.cli.export import say_what_is_unverified
 from lastlayer.cli.study import Device
 from lastlayer.cli.text import columns, count, percent, spread
 from lastlayer.cli.view import View
@@ -24,11 +24,10 @@ from lastlayer.progress import duration
 if TYPE_CHECKING:
     import polars as pl
 
-    from lastlayer.results import Study
     from lastlayer.study.prepare import Prepared
 
 
-@app.command()
+@app.command(rich_help_panel=STUDY)
 def run(
     plan: Annotated[
         str,
@@ -87,35 +86,6 @@ def run(
         watch = Watch(view.start, view.progress, view.take, view.wait)
         conduct(ready, text, folder, version=__version__, device=device, wait=wait, watch=watch)
     _summarise(ready, folder, view, as_json, _write_page(folder, quiet or as_json))
-
-
-@app.command()
-def export(
-    folder: Annotated[Path, typer.Argument(help="The folder that 'lastlayer run' wrote.")],
-    file: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.")],
-) -> None:
-    """Write a table of all finished runs: what each is, its accuracy and its measures."""
-    import polars as pl  # noqa: PLC0415  (keeps --help quick)
-
-    from lastlayer.results import load_study  # noqa: PLC0415
-    from lastlayer.results.columns import KINDS  # noqa: PLC0415
-
-    make_room_for_table(file)
-    study = load_study(folder)
-    tables = [study.done, study.replay.filter(state="done")]
-    kinds = [t.with_columns(kind=pl.lit(k)) for k, t in zip(KINDS, tables, strict=True)]
-    done = pl.concat([table for table in kinds if table.height] or kinds[:1], how="diagonal")
-    done = done.drop("state", "message")
-    write_table(done, file)
-    print(f"{count(done.height, 'run')} in {file}")
-    _say_what_is_unverified(study)
-
-
-def _say_what_is_unverified(study: "Study") -> None:
-    from lastlayer.results.seal import UNVERIFIED  # noqa: PLC0415
-
-    if UNVERIFIED in study.about:
-        print(f"unverified: {study.about[UNVERIFIED]}")
 
 
 def _say_what_is_missing(ready: "Prepared") -> None:
@@ -203,7 +173,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
     if others:
         left = count(others, "run")
         print(f"also there, and on the page: {left} of other plans (--out keeps plans apart)")
-    _say_what_is_unverified(study)
+    say_what_is_unverified(study)
 
 
 def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:

@@ -64,26 +64,23 @@ def part(z: Any, columns: Columns, test: float, seed: int) -> tuple[FeatureSet, 
     return train, test_set, names
 
 
-def join(
-    z: Any, columns: Columns, z_test: Any, test_columns: Columns
-) -> tuple[FeatureSet, FeatureSet, Names]:
-    """Take train and test as they are; a class has the same number in both."""
-    expect(test_columns, Mapping, "the columns of test", "a table of names and values")
-    unknown = set(test_columns) - set(columns)
-    if unknown:
-        raise OptionError(
-            f"expected label columns that train has too, got {sorted(map(str, unknown))}"
-        )
-    codes: dict[str, Tensor] = {}
-    test_codes: dict[str, Tensor] = {}
+def join(splits: Mapping[str, tuple[Any, Columns]]) -> tuple[dict[str, FeatureSet], Names]:
+    """Take splits as they are, train first; a class has the same number in all of them."""
+    columns = splits["train"][1]
+    for split, (_, others) in splits.items():
+        expect(others, Mapping, f"the columns of {split}", "a table of names and values")
+        unknown = set(others) - set(columns)
+        if unknown:
+            raise OptionError(
+                f"expected label columns that train has too, got {sorted(map(str, unknown))}"
+            )
+    codes: dict[str, dict[str, Tensor]] = {split: {} for split in splits}
     names: Names = {}
-    for name, values in columns.items():
-        if name in test_columns:
-            (codes[name], test_codes[name]), names[name] = encode(name, values, test_columns[name])
-        else:
-            (codes[name],), names[name] = encode(name, values)
-    return (
-        FeatureSet(as_features(z), codes),
-        FeatureSet(as_features(z_test), test_codes, label=next(iter(columns))),
-        names,
-    )
+    for name in columns:
+        having = [split for split, (_, others) in splits.items() if name in others]
+        numbered, names[name] = encode(name, *(splits[split][1][name] for split in having))
+        for split, numbers in zip(having, numbered, strict=True):
+            codes[split][name] = numbers
+    label = next(iter(columns))
+    made = {s: FeatureSet(as_features(z), codes[s], label=label) for s, (z, _) in splits.items()}
+    return made, names

@@ -1,7 +1,7 @@
-"""The features of a data set: its two splits, what the labels mean, and where they come from."""
+"""The features of a data set: its splits, what the labels mean, and where they come from."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
 from typing import Any, Self
@@ -50,6 +50,7 @@ class Features:
     names: Mapping[str, tuple[str, ...]]  # per label column, the name of each class, printable
     origin: Origin = field(default_factory=Origin)
     fingerprint: str = ""  # a digest of the content, taken when it is not given
+    validation: FeatureSet | None = None  # a third split, where one was brought
 
     def __post_init__(self) -> None:
         """Check that the two splits and the names fit together."""
@@ -57,13 +58,17 @@ class Features:
             expect(getattr(self, name), FeatureSet, name, "a FeatureSet")
         expect(self.origin, Origin, "origin", "an Origin")
         object.__setattr__(self, "names", _printable_names(self.names))
-        if self.train.in_features != self.test.in_features:
-            raise ShapeError(
-                f"expected test features of size {self.train.in_features} as in train, "
-                f"got {self.test.in_features}"
-            )
-        if self.train.label != self.test.label:
-            raise LabelError(f"expected test labels '{self.train.label}', got '{self.test.label}'")
+        expect(self.validation, (FeatureSet, type(None)), "validation", "a FeatureSet or None")
+        for name, split in self.splits.items():
+            if self.train.in_features != split.in_features:
+                raise ShapeError(
+                    f"expected {name} features of size {self.train.in_features} as in train, "
+                    f"got {split.in_features}"
+                )
+            if self.train.label != split.label:
+                raise LabelError(
+                    f"expected {name} labels '{self.train.label}', got '{split.label}'"
+                )
         for column in self.train.labels:
             self._check_names(column)
         if not self.fingerprint:
@@ -104,7 +109,50 @@ class Features:
             )
         further = test[2] if len(test) == 3 else {}
         expect(further, Mapping, "the columns of test", "a table of names and values")
-        return cls(*join(z, columns, test[0], {"y": test[1], **further}))
+        made, names = join({"train": (z, columns), "test": (test[0], {"y": test[1], **further})})
+        return cls(made["train"], made["test"], names)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        embedding: str | None = None,
+        label: str | None = None,
+        domains: Sequence[str] = (),
+        *,
+        split: str | None = None,
+        test: float | None = None,
+        seed: int = 0,
+    ) -> "Features":
+        """Take embeddings and labels from a frame of pandas, polars or any other with Arrow.
+
+        Args:
+            frame: The table.
+            embedding: A column with a list of numbers in each row; or columns of numbers, by
+                prefix (``z_*``) or range (``z_0:z_383``). May be left out if there is only one.
+            label: The column to learn; may be left out if it is named y, label or target.
+            domains: Further columns to keep as labels.
+            split: The column that says ``train``, ``validation`` or ``test``; one named ``split``
+                is used as such.
+            test: Where there is none, the part of each class to draw as test; 0.2 if not given.
+            seed: Decides that draw.
+
+        >>> import polars as pl
+        >>> frame = pl.DataFrame({"z": [[0.0], [1.0], [2.0], [3.0]], "animal": ["cat", "dog"] * 2})
+        >>> Features.from_frame(frame, label="animal", test=0.5)
+        Features(2 train, 2 test, 1 features, labels: animal (2))
+        """
+        from lastlayer.features.importing import features_from_frame  # noqa: PLC0415  (uses this)
+
+        return features_from_frame(
+            frame, embedding, label, domains, split=split, test=test, seed=seed
+        )
+
+    @property
+    def splits(self) -> dict[str, FeatureSet]:
+        """The splits that there are, by name: train, test, and validation where one was brought."""
+        further = {} if self.validation is None else {"validation": self.validation}
+        return {"train": self.train, "test": self.test, **further}
 
     @property
     def label(self) -> str:
@@ -123,11 +171,10 @@ class Features:
 
     def with_label(self, label: str) -> Self:
         """Give the same features with another primary label column."""
-        return replace(
-            self,
-            train=replace(self.train, label=label, check=False),
-            test=replace(self.test, label=label, check=False),
-        )
+        splits: dict[str, Any] = {
+            name: replace(split, label=label, check=False) for name, split in self.splits.items()
+        }
+        return replace(self, **splits)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file that ``load_features`` reads: whole, or not at all."""
@@ -148,21 +195,25 @@ class Features:
                 metadata[key] for key in ("names", "label", "origin", "fingerprint")
             )
             expect(fingerprint, str, "fingerprint", "text")
-            train, test = (_split(tensors, split, names, label) for split in ("train", "test"))
-            return cls(train, test, names, Origin(**origin), fingerprint)
+            splits = {
+                split: _split(tensors, split, names, label)
+                for split in ("train", "test", "validation")
+                if split != "validation" or "validation.z" in tensors
+            }
+            return cls(**splits, names=names, origin=Origin(**origin), fingerprint=fingerprint)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{path} lacks a part of a features file: {error}") from error
 
     def _tensors(self) -> dict[str, Tensor]:
         tensors = {}
-        for name, split in (("train", self.train), ("test", self.test)):
+        for name, split in self.splits.items():
             tensors[f"{name}.z"] = split.z
             tensors |= {f"{name}.{column}": codes for column, codes in split.labels.items()}
         return tensors
 
     def _check_names(self, column: str) -> None:
         known = len(self.names.get(column, ()))
-        for split in (self.train, self.test):
+        for split in self.splits.values():
             if column in split.labels and (top := int(split.labels[column].max())) >= known:
                 raise LabelError(
                     f"expected a name for class {top} of '{column}', got {known} names"
@@ -170,10 +221,8 @@ class Features:
 
     def __repr__(self) -> str:
         columns = (f"{column} ({len(names)})" for column, names in self.names.items())
-        return (
-            f"Features({len(self.train)} train, {len(self.test)} test, "
-            f"{self.in_features} features, labels: {', '.join(columns)})"
-        )
+        sizes = ", ".join(f"{len(split)} {name}" for name, split in self.splits.items())
+        return f"Features({sizes}, {self.in_features} features, labels: {', '.join(columns)})"
 
 
 def _printable_names(names: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

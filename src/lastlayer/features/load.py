@@ -6,6 +6,7 @@ from pathlib import Path
 from lastlayer.arguments import a_path, expect
 from lastlayer.errors import FileFormatError, UnknownNameError
 from lastlayer.features.data import Features
+from lastlayer.features.tables import SUFFIXES
 from lastlayer.names import look_up
 
 BUNDLED = {
@@ -16,6 +17,7 @@ SHORT = {
     "cifar10": "cifar10/resnet20-cifar100",
     "cifar100": "cifar100/resnet20-cifar100",
 }
+TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".safetensors")
 
 
 def load_features(name: str | os.PathLike[str], label: str | None = None) -> Features:
@@ -54,7 +56,7 @@ def _path(name: str | os.PathLike[str]) -> Path:
 
 
 def _not_a_table(path: Path) -> Path:
-    if path.suffix.lower() in (".npz", ".parquet"):
+    if path.suffix.lower() in TABLES:
         raise FileFormatError(
             f"expected a features file (.safetensors), got {path}; make one with: lastlayer import "
             f"{path} --embedding COLUMN --label COLUMN --out {path.with_suffix('.safetensors')}"
@@ -63,4 +65,4 @@ def _not_a_table(path: Path) -> Path:
 
 
 def _is_file_name(name: str) -> bool:
-    return name.endswith((".safetensors", ".npz", ".parquet")) or os.path.isfile(name)
+    return name.lower().endswith((".safetensors", *TABLES)) or os.path.isfile(name)

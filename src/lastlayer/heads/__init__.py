@@ -1,7 +1,7 @@
 """Heads: what learns from a stream. ``make_head`` makes one by the name on its card."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
@@ -12,7 +12,7 @@ from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.gradient.head import GradientHead
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.head_file import read_head
+from lastlayer.heads.head_file import HeadFile, read_head
 from lastlayer.heads.maps import FeatureMap, make_map
 from lastlayer.heads.maps.random_ridge import RandomRidgeHead
 from lastlayer.heads.maps.random_slda import RandomSldaHead
@@ -80,15 +80,35 @@ def _maker(name: str) -> Callable[..., Head]:
 
 
 def load_head(path: str | os.PathLike[str]) -> Head:
-    """Read a head that ``save`` wrote."""
+    """Read a head that ``save`` wrote, or a ``HeadClassifier``.
+
+    Its classes are numbers; ``class_names`` says what they are called, where that is known.
+    """
     file = read_head(path)
+    if "feature_map" in file.parts:
+        raise FileFormatError(
+            f"{path} holds a classifier that changes features before its head sees them "
+            f"({file.parts['feature_map']}): read it with HeadClassifier.load"
+        )
+    return head_of(file, path)
+
+
+def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
+    """Make the head that a file tells of."""
     try:
-        head = make_head(file.name, **file.settings)
+        head = make_head(file.name, **_as_written(file.name, file.settings))
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
     except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes
         raise FileFormatError(f"{path} does not hold a head of this version: {error}") from error
     return head
+
+
+def _as_written(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out the start of a head of version 0.1, so that its new rows go on as they did."""
+    if settings.get("preset") != "paper" or "start" in settings or not card_of(name).starts:
+        return dict(settings)
+    return {**settings, "start": card_of(name).start_before_choice(settings.get("mask", "none"))}
 
 
 __all__ = [

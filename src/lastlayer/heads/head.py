@@ -25,8 +25,10 @@ from lastlayer.errors import (
 )
 from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
 from lastlayer.heads.head_file import write_head
+from lastlayer.heads.impossible import ImpossibleError
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.undo import AllOrNothing
+from lastlayer.names import printable
 
 Preset = Literal["exact", "paper"]
 MOST_CLASSES = 1_000_000  # a label beyond is an id, not a class
@@ -92,6 +94,16 @@ class Head(Resizable, ABC):
     def n_classes(self) -> int:
         """How many classes there are: declared, or one more than the largest label seen."""
         return cast(Tensor, self._buffers["seen"]).numel()
+
+    @property
+    def class_counts(self) -> Tensor | None:
+        """How many samples (n_classes,) of each class it has learned; None: it does not know."""
+        return None
+
+    @property
+    def proof(self) -> str:
+        """What ``forget`` can prove of the samples that it is given, in words."""
+        return "counts are checked; that it was these very samples cannot be proven"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -162,15 +174,26 @@ class Head(Resizable, ABC):
         return merged
 
     def forget(self, z: Tensor, y: Tensor) -> None:
-        """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed."""
+        """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed.
+
+        What cannot be right is refused: more samples than there are, and samples without which
+        what remains would be impossible. ``proof`` says what that proves of a head.
+        """
         self._check_able("forgets", "forget samples")
         z, y, most = self._check_batch(z, y)
         if most >= self.n_classes:
             raise self._unknown_class(most)
         if most < 0:
             return
+        self._check_counts(y)
         with AllOrNothing(self), learning():
-            self._forget(z, y)
+            try:
+                self._forget(z, y)
+            except ImpossibleError as error:
+                of = "" if error.c is None else f" of {self._called(error.c)}"
+                raise DataError(
+                    f"cannot forget these {len(y)} samples{of}: {error.reason}; nothing was changed"
+                ) from None
             self._stale = True
 
     def forget_class(self, y: int) -> None:
@@ -201,7 +224,8 @@ class Head(Resizable, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
-        write_head(path, self.name, self.settings, self.state_dict(), self.class_names)
+        parts = {"class_names": self.class_names}
+        write_head(path, self.name, self.settings, self.state_dict(), parts)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Take over a state of such a head, of any number of classes; or stay as before."""
@@ -319,6 +343,24 @@ class Head(Resizable, ABC):
                     f"'{their}' there: number the classes alike, or clear class_names"
                 )
         return own if len(own) >= len(theirs) else theirs
+
+    def _check_counts(self, y: Tensor) -> None:
+        """Refuse to forget more samples of a class than were learned."""
+        counts = self.class_counts
+        if counts is None:
+            return
+        asked = y.bincount(minlength=self.n_classes).to(counts)
+        if bool((asked > counts).any()):
+            c = int((asked - counts).argmax())
+            raise DataError(
+                f"cannot forget {int(asked[c])} samples of {self._called(c)}: only "
+                f"{int(counts[c])} are in the statistics"
+            )
+
+    def _called(self, c: int) -> str:
+        """Name a class in a message."""
+        names = self._class_names
+        return f"'{printable(names[c])}'" if names and c < len(names) else f"class {c}"
 
     def _unknown_class(self, y: object) -> LabelError:
         return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {short(y)}")

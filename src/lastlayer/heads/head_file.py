@@ -4,8 +4,11 @@ Its tensors are the head's ``state_dict``. Beside them lies a JSON document with
 head, the settings that make such a head anew, the format of the document, and what is optional:
 
 - ``class_names``: what the classes 0, 1, … are called.
+- ``labels``: of which type they were, where a classifier named them: "int64", "str", …
+- ``classifier``: with what a ``HeadClassifier`` was made, and where its random numbers are, so
+  that it goes on as if it had never been saved.
 - ``calibration``: how logits become probabilities.
-- ``feature_map``: what is done to features before the head sees them.
+- ``feature_map``: what is done to features before the head sees them: {"divide_by": 10.0}.
 
 mean's sum of squared distances is the tensor ``statistics.spread``, NaN where a class was learned
 by version 0.1, which did not keep it. Files of 0.1 have no format and no optional part. A part
@@ -23,8 +26,8 @@ from lastlayer.errors import FileFormatError
 from lastlayer.files import read_tensors, write_tensors
 
 FORMAT = 2  # of the document; 1: version 0.1
-PARTS = ("class_names", "calibration", "feature_map")
-_READ = ("class_names",)  # the others have their place, and nobody fills it yet
+PARTS = ("class_names", "labels", "classifier", "feature_map", "calibration")
+_READ = PARTS[:4]  # the last has its place, and nobody fills it yet
 
 
 class HeadFile(NamedTuple):
@@ -41,13 +44,12 @@ def write_head(
     name: str,
     settings: Mapping[str, Any],
     state: Mapping[str, Tensor],
-    class_names: list[str] | None,
+    parts: Mapping[str, Any],
 ) -> None:
     """Write a head; parts without content are left out."""
     path = a_path(path)
     document: dict[str, Any] = {"head": name, "settings": dict(settings), "format": FORMAT}
-    if class_names is not None:
-        document["class_names"] = class_names
+    document |= {part: held for part, held in parts.items() if held is not None}
     write_tensors(path, "head", state, document)
 
 
@@ -67,6 +69,9 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
             f"{path} has a part '{part}', which this version cannot use: update lastlayer"
         )
     name, settings = document.get("head"), document.get("settings")
+    for part, kind in (("labels", str), ("classifier", dict), ("feature_map", dict)):
+        if part in parts and not isinstance(parts[part], kind):
+            raise FileFormatError(f"{path} does not say its {part} as this version does")
     if not isinstance(name, str) or not isinstance(settings, dict):
         raise FileFormatError(f"expected {path} to name its head and settings, but it does not")
     return HeadFile(name, settings, state, parts)

@@ -103,7 +103,7 @@ def extract(
     }
     parts = Parts(place, setting, len(images))
     rows = Rows(images, transform)
-    _fill(parts, batch_size, progress, _pieces(rows, frozen, kept, skip, workers))
+    fill(parts, batch_size, progress, _pieces(rows, frozen, kept, skip, workers))
     origin = origin or Origin(dataset=images.name, backbone=type(network).__name__)
     data = _join(parts, images, replace(origin, weights=weights))
     data.save(place)
@@ -155,7 +155,7 @@ class Frozen:
         return z.flatten(1).float().cpu()
 
 
-def _fill(parts: Parts, batch_size: int, progress: Tell, make: Make) -> None:
+def fill(parts: Parts, batch_size: int, progress: Tell, make: Make) -> None:
     """Make the parts that are missing; the next images are loaded while one is written."""
     missing = parts.missing()
     done = parts.total - sum(map(len, missing))

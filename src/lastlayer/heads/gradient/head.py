@@ -75,7 +75,7 @@ class GradientHead(Head):
         card = HEADS[layer]
         options: dict[str, Any] = {"mask": mask, "lr": card.rate(lr), "seed": seed}
         if preset == "paper" and card.starts:
-            options["start"] = card.start(start, mask)
+            options["start"] = card.start(start)
         elif start is not None:
             raise OptionError(
                 "expected a start with preset 'paper' and a layer that can start in two ways, "

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
-from lastlayer.errors import DataError, MergeError, OptionError
+from lastlayer.errors import MergeError, OptionError
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
 from lastlayer.heads.neighbours.memory import Memory
@@ -80,6 +80,16 @@ class MappedHead(Head):
     def _why_not(self, ability: str) -> str:
         return self.inner._why_not(ability)
 
+    @property
+    def class_counts(self) -> Tensor:
+        """How many samples (n_classes,) of each class it has learned, or keeps for its map."""
+        return self.inner.statistics.count + self.first.y.bincount(minlength=self.n_classes)
+
+    @property
+    def proof(self) -> str:
+        """What ``forget`` can prove: as the head behind the map, of mapped features."""
+        return self.inner.proof
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to another device, but stay in float64, the kept rows too."""
         super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
@@ -144,22 +154,11 @@ class MappedHead(Head):
         if len(z) == 0:
             return
         if self.map.fitted:
-            self._check_forgettable(y)
             for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
                 self.inner.forget(self.map(rows), classes)
         else:
             self.first.drop(z.double(), y)
         self._take_counts()
-
-    def _check_forgettable(self, y: Tensor) -> None:
-        """Refuse before the first piece is taken out, so that nothing is when one cannot be."""
-        asked, there = y.bincount(minlength=self.n_classes), self.inner.statistics.count
-        if bool((asked > there).any()):
-            c = int((asked - there).argmax())
-            raise DataError(
-                f"cannot forget {int(asked[c])} samples of class {c}: "
-                f"only {int(there[c])} are in the statistics"
-            )
 
     def _take_counts(self) -> None:
         waiting = self.first.y.bincount(minlength=self.n_classes) > 0

@@ -94,6 +94,16 @@ class KnnHead(Head):
     def _why_not(self, ability: str) -> str:
         return "its budget has dropped rows; one with preset 'exact' and no budget can"
 
+    @property
+    def class_counts(self) -> Tensor:
+        """How many samples (n_classes,) of each class it keeps."""
+        return self.memory.y.bincount(minlength=self.n_classes)
+
+    @property
+    def proof(self) -> str:
+        """What ``forget`` can prove: it keeps them all."""
+        return "that it was these very samples is checked"
+
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.memory.drop(z, y)
         self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0

@@ -73,6 +73,16 @@ class MedianHead(Head):
     def _logits(self, z: Tensor) -> Tensor:
         return self._prototypes.logits(z)
 
+    @property
+    def class_counts(self) -> Tensor:
+        """How many samples (n_classes,) of each class it keeps."""
+        return self.memory.y.bincount(minlength=self.n_classes)
+
+    @property
+    def proof(self) -> str:
+        """What ``forget`` can prove: it keeps them all."""
+        return "that it was these very samples is checked"
+
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.memory.drop(z, y)
         self._take_classes()

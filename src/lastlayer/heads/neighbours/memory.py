@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lastlayer.errors import DataError
+from lastlayer.heads.impossible import ImpossibleError
 
 
 class Memory(nn.Module):
@@ -95,10 +95,11 @@ class Memory(nn.Module):
         lacking = times - stored.bincount(minlength=len(rows))
         if bool((lacking > 0).any()):
             row = int((lacking[wanted] > 0).nonzero()[0])
-            asked = int(times[wanted[row]])
-            raise DataError(
-                f"cannot forget {asked} samples of class {int(y[row])} like row {row}: "
-                f"{asked - int(lacking[wanted[row]])} such samples are stored"
+            there = int(times[wanted[row]]) - int(lacking[wanted[row]])
+            raise ImpossibleError(
+                f"row {row} is asked for {int(times[wanted[row]])} times with its label, and was "
+                f"observed {there} times",
+                int(y[row]),
             )
         last_first = stored.flip(0).argsort(stable=True)
         group = stored.flip(0)[last_first]

@@ -24,6 +24,13 @@ from lastlayer.heads.statistics.moments import (
     sums,
     symmetric,
 )
+from lastlayer.heads.statistics.possible import (
+    check_counts,
+    check_scatter,
+    check_spread,
+    check_whole_classes,
+    slack,
+)
 from lastlayer.heads.undo import AllOrNothing, in_block, overwrite, remember, rows_before
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
@@ -187,18 +194,36 @@ class ClassStatistics(Resizable):
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
-        size = torch.bincount(y, minlength=self.count.numel()).to(self.count)
-        lacking = size - self.count
-        if bool((lacking > 0).any()):
-            c = int(lacking.argmax())
-            raise DataError(
-                f"cannot forget {int(size[c])} samples of class {c}: "
-                f"only {int(self.count[c])} are in the statistics"
-            )
+        check_counts(y, self.count)
+        check_whole_classes(z, y, self.count, self.mean, self.rounding())
+        least = self._slack(z)
         with AllOrNothing(self):
             self._update(z, y, -1)
+            self._check_possible(y, least)
             self._clear_rounding()
             self._check_precision()
+
+    def _slack(self, z: Tensor) -> Tensor:
+        """Give what may be rounding in the sums of squares of each class, or () of all."""
+        largest = max(float(self.mean.abs().max()), *(float(end.abs()) for end in z.aminmax()))
+        away, worn = _EPS * largest, math.sqrt(float(self.wear))
+        count = self.count.to(self.mean.dtype)
+        if self.kind == "none":  # its wear is that of a mean
+            return slack(self.spread, count, away + worn)
+        traces = self.scatter.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+        return slack(traces, count.sum() if self.kind == "pooled" else count, away, worn)
+
+    def _check_possible(self, y: Tensor, least: Tensor) -> None:
+        """Refuse what remains if no samples are like it."""
+        if self.kind == "none":
+            check_spread(self.spread, self.count, least)
+        elif self.kind == "pooled":
+            classes = int((self.count > 0).sum())
+            check_scatter(self.scatter, self.total, classes, float(least))
+        else:
+            for c in y.unique().tolist():
+                left = int(self.count[c])
+                check_scatter(self.scatter[c], left, min(left, 1), float(least[c]), c)
 
     def remove_class(self, y: int) -> None:
         """Take a whole class out; its scatter must be known by itself."""

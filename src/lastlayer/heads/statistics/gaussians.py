@@ -14,6 +14,12 @@ from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.budget import check_budget
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
 from lastlayer.heads.statistics.head import StatisticsHead
+from lastlayer.heads.statistics.possible import (
+    check_counts,
+    check_spread,
+    check_whole_classes,
+    slack,
+)
 from lastlayer.heads.statistics.slda import oas
 
 
@@ -138,13 +144,8 @@ class DiagonalStatistics(Resizable):
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
-        lacking = torch.bincount(y, minlength=self.count.numel()) - self.count
-        if bool((lacking > 0).any()):
-            c = int(lacking.argmax())
-            raise DataError(
-                f"cannot forget {int(lacking[c] + self.count[c])} samples of class {c}: "
-                f"only {int(self.count[c])} are in the statistics"
-            )
+        check_counts(y, self.count)
+        check_whole_classes(z, y, self.count, self.mean, self.rounding())
         self._join(self._of(z, y), -1)
 
     def remove_class(self, y: int) -> None:
@@ -179,7 +180,11 @@ class DiagonalStatistics(Resizable):
         share = (more.count / count.clamp(min=1).double())[:, None]
         step = torch.where(more.count[:, None] > 0, more.mean - self.mean, 0)
         between = step.square() * (self.count[:, None] * share)
-        scatter = (self.scatter + sign * (more.scatter + between)).clamp(min=0)
+        scatter = self.scatter + sign * (more.scatter + between)
+        if sign < 0:
+            least = slack(self.scatter, self.count[:, None].double(), self.rounding())
+            check_spread(scatter, count, least)
+        scatter = scatter.clamp(min=0)
         self.scatter = torch.where((count > 1)[:, None], scatter, 0)
         self.mean = torch.where((count > 0)[:, None], self.mean + sign * step * share, 0)
         self.count = count

@@ -51,6 +51,20 @@ class StatisticsHead(Head):
         own = self.statistics.kind != "pooled"
         return Abilities(linear=True, order_free=True, merges=True, forgets=True, forgets_class=own)
 
+    @property
+    def class_counts(self) -> Tensor:
+        """How many samples (n_classes,) of each class it has learned; those that fade count too."""
+        if isinstance(self.statistics, FadingStatistics):
+            return self.statistics.observed
+        return self.statistics.count
+
+    @property
+    def proof(self) -> str:
+        """What ``forget`` can prove: never that it was these very samples."""
+        known = {"pooled": "one scatter", "per_class": "the scatter of each class"}
+        kept = known.get(self.statistics.kind, "the spread of each class")
+        return f"counts and {kept} are checked; that it was these very samples cannot be proven"
+
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.statistics.remove(z, y)
         self._take_counts()

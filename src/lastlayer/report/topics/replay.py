@@ -145,14 +145,19 @@ def _networks(study: Study) -> pl.DataFrame:
         "epochs", "per_class", "batch_size", "optimizer", "lr",
     )  # fmt: skip
     runs = study.replay.filter(state="done")
-    kept = {"start": ("pytorch", "{} starts"), "precision": ("float32", "{}")}
-    words = [pl.format(", clipped at {}", "clip").fill_null("")]
+    kept = {"start": ("pytorch", "the {}' starts"), "precision": ("float32", "{}")}
+    words = [pl.format(", clipped at {}", _typed("clip")).fill_null("")]
     for name, (usual, text) in kept.items():  # files of 0.1 know neither
         other = pl.format(f", {text}", name)
         words.append(
             pl.when(pl.col(name).fill_null(usual) == usual).then(pl.lit("")).otherwise(other)
         )
     return with_names(runs).with_columns(pl.concat_str(setting, *words).alias("setting"))
+
+
+def _typed(column: str) -> pl.Expr:
+    """Write numbers as they are typed."""
+    return pl.col(column).map_elements("{:g}".format, pl.String)
 
 
 def since_learned(drift: NDArray[Any]) -> Iterator[tuple[int, float]]:
@@ -184,10 +189,13 @@ TOPIC = Topic(section, needs=[REPLAY], also=[DRIFT, MASKING_GAIN])
 
 
 def _settings(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """Take a table apart by stream and setting, each with a title."""
-    parts = table.group_by("stream", "setting", maintain_order=True)
-    many = table["setting"].n_unique() > 1
-    return [(f"{key[0]}, {key[1]}" if many else str(key[0]), part) for key, part in parts]
+    """Take a table apart by stream and setting; titles say in what settings differ."""
+    settings = [set(setting.split(", ")) for setting in table["setting"].unique()]
+    common = set.intersection(*settings) if settings else set()
+    return [
+        (", ".join([stream, *(word for word in setting.split(", ") if word not in common)]), part)
+        for (stream, setting), part in table.group_by("stream", "setting", maintain_order=True)
+    ]
 
 
 def _accuracy(table: pl.DataFrame) -> Panel:
@@ -229,8 +237,7 @@ def _causes(table: pl.DataFrame) -> Panel:
 
 
 def _bars(part: pl.DataFrame) -> Plot:
-    balance = pl.col("balance").map_elements("{:g}".format, pl.String)
-    where = pl.format("{}, balance {}", "name", balance).alias("where")
+    where = pl.format("{}, balance {}", "name", _typed("balance")).alias("where")
     long = pl.concat(
         part.select(
             where,

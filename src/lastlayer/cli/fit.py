@@ -1,0 +1,89 @@
+"""The command that trains a head on features, or goes on with one."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lastlayer.cli.app import USE, app
+from lastlayer.cli.out import Force, make_room
+from lastlayer.errors import OptionError
+
+FeaturesArgument = Annotated[
+    str, typer.Argument(help="A features file, cifar10 or cifar100, or a table that import takes.")
+]
+EmbeddingOption = Annotated[
+    str | None, typer.Option(help="Columns of embeddings of a table, as import takes them.")
+]
+LabelOption = Annotated[str | None, typer.Option(help="The label column, if not the usual one.")]
+
+
+@app.command(rich_help_panel=USE)
+def fit(
+    features: FeaturesArgument,
+    head: Annotated[
+        str, typer.Option(help="lastlayer list heads; or the file of one, which goes on learning.")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The head's file to write; else the one that goes on.")
+    ] = None,
+    rows: Annotated[str, typer.Option(help="train, validation, test or all.")] = "train",
+    label: LabelOption = None,
+    embedding: EmbeddingOption = None,
+    mask: Annotated[str | None, typer.Option(help="none, single or group.")] = None,
+    preset: Annotated[str | None, typer.Option(help="exact, or paper.  [exact]")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate, if not the head's own.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="How often a head trained by gradient sees the data.")
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="Option of the head, such as k=7; may be repeated.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of what is random.  [0]")] = None,
+    force: Force = False,
+) -> None:
+    """Train a head on features and keep it in a file; or go on with one."""
+    from lastlayer.features.rows import read_rows  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.fitting import fit as train  # noqa: PLC0415
+    from lastlayer.fitting import is_head_file, update  # noqa: PLC0415
+
+    given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
+    given = {name: value for name, value in given.items() if value is not None}
+    goes_on = is_head_file(head)
+    if option:
+        given["options"] = _options(option)
+    if seed is not None:
+        given["random_state"] = seed
+    place = out or (Path(head) if goes_on else None)
+    if place is None:
+        raise OptionError("expected the file to write as --out: a new head needs one")
+    same = goes_on and place.exists() and place.samefile(head)
+    make_room(place, *([Path(features)] if Path(features).exists() else []), force=force or same)
+    if goes_on and (wrong := given.keys() - {"epochs"}):
+        raise OptionError(f"{head} goes on as it was made: leave out {', '.join(sorted(wrong))}")
+    parts = read_rows(features, rows, embedding=embedding, label=label)
+    if goes_on:
+        clf = update(Path(head), partial(train, parts, **given), place)
+    else:
+        clf = train(parts, head, **given)
+        clf.save(place)
+    n = sum(len(part.z) for part in parts)
+    did = "went on with" if goes_on else "trained"
+    print(f"{did} {clf.head_.name} on {n} rows; {len(clf.classes_)} classes")
+    print(f"wrote {place}: {place.stat().st_size:,} bytes")
+
+
+def _options(texts: list[str]) -> dict[str, Any]:
+    """Read options of a head: k=7, prior=empirical, diagonal=true."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise OptionError(f"expected an option as name=value, got '{text}'")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

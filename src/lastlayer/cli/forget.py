@@ -1,0 +1,63 @@
+"""The command that makes a head forget rows, or a class."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastlayer.cli.app import USE, app
+from lastlayer.cli.fit import EmbeddingOption, LabelOption
+from lastlayer.cli.out import Force, make_room
+from lastlayer.cli.predict import HeadArgument
+from lastlayer.errors import OptionError
+
+if TYPE_CHECKING:
+    from lastlayer.estimator import HeadClassifier
+
+
+@app.command(rich_help_panel=USE)
+def forget(
+    head: HeadArgument,
+    features: Annotated[
+        str | None,
+        typer.Argument(help="What is to be forgotten: as fit takes it. Not needed with --class."),
+    ] = None,
+    class_: Annotated[
+        str | None, typer.Option("--class", help="Forget this class, or only its rows.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the head here, and leave the old one as it is.")
+    ] = None,
+    rows: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
+    label: LabelOption = None,
+    embedding: EmbeddingOption = None,
+    force: Force = False,
+) -> None:
+    """Make a head as if it had never seen some rows, or a class; refuse what cannot be right."""
+    from lastlayer.fitting import forget as take_out  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.fitting import update  # noqa: PLC0415
+
+    if features is None and class_ is None:
+        raise OptionError("expected rows to forget, or a class: --class NAME")
+    place = out or head
+    same = place.exists() and head.exists() and place.samefile(head)
+    read = [Path(features)] if features and Path(features).exists() else []
+    make_room(place, *read, force=force or same)
+    done = []
+
+    def change(clf: "HeadClassifier") -> None:
+        if features is None:
+            name = clf.label_like(class_ or "")
+            counts = clf.head_.class_counts
+            column = clf.head_.class_names.index(str(name)) if clf.head_.class_names else -1
+            done.append(int(counts[column]) if counts is not None else 0)
+            clf.forget_class(name)
+        else:
+            where = {"embedding": embedding, "label": label, "only": class_}
+            done.append(take_out(clf, features, rows=rows, **where))
+
+    clf = update(head, change, place)
+    print(f"forgot {done[0]} samples{f' of {class_}' if class_ else ''}")
+    if features is not None:
+        print(clf.head_.proof)
+    print(f"wrote {place}: {place.stat().st_size:,} bytes")

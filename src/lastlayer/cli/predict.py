@@ -1,0 +1,36 @@
+"""The command that answers rows with a head from a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastlayer.cli.app import USE, app
+from lastlayer.cli.fit import EmbeddingOption, FeaturesArgument, LabelOption
+from lastlayer.cli.out import Force, make_room, make_room_for_table, write_table
+
+HeadArgument = Annotated[Path, typer.Argument(help="The file of a head.")]
+
+
+@app.command(rich_help_panel=USE)
+def predict(
+    head: HeadArgument,
+    features: FeaturesArgument,
+    out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
+    rows: Annotated[str, typer.Option(help="train, validation, test or all.")] = "all",
+    label: LabelOption = None,
+    embedding: EmbeddingOption = None,
+    force: Force = False,
+) -> None:
+    """Write the label of each row, and how probable it is; say how many are right."""
+    from lastlayer.estimator import HeadClassifier  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.fitting import predict as answer  # noqa: PLC0415
+
+    make_room_for_table(out)
+    make_room(out, head, *([Path(features)] if Path(features).exists() else []), force=force)
+    clf = HeadClassifier.load(head)
+    table, right = answer(clf, features, rows=rows, embedding=embedding, label=label)
+    write_table(table, out)
+    for split, share in right.items():
+        print(f"{100 * share:.1f} % right{f' in {split}' if split else ''}")
+    print(f"wrote {out}: {table.height} labels")

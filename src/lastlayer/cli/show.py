@@ -1,0 +1,153 @@
+"""The command that says what is in a file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastlayer.cli.app import DATA, app
+from lastlayer.cli.text import columns
+from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.names import printable
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lastlayer.catalogue import Abilities
+
+LISTED = 20  # classes, unless all are asked for
+
+
+@app.command(rich_help_panel=DATA)
+def show(
+    file: Annotated[
+        Path, typer.Argument(help="Features, a head, the results of a study, or a table.")
+    ],
+    every: Annotated[bool, typer.Option("--all", help="List every class.")] = False,
+) -> None:
+    """Say what a file is, which classes it has and how often, its size, and what it can do."""
+    from lastlayer.files import kind_of_file  # noqa: PLC0415  (keeps --help quick)
+
+    if not file.exists():
+        raise MissingFileError(f"expected a file of lastlayer's at {file}, but there is none")
+    if file.is_dir() or file.suffix == ".sqlite":
+        _show_results(file)
+        return
+    kind = kind_of_file(file) if file.suffix == ".safetensors" else None
+    shown = {"features": _show_features, "head": _show_head}
+    if kind is None:
+        _show_table(file)
+    elif kind in shown:
+        shown[kind](file, every)
+    else:
+        print(f"{file}: a {printable(kind)} of lastlayer, {_size(file)}")
+
+
+def _show_features(file: Path, every: bool) -> None:
+    from lastlayer import load_features  # noqa: PLC0415
+
+    data = load_features(file)
+    print(f"{file}: features, {_size(file)}\n{data}")
+    for name, value in vars(data.origin).items():
+        if value:
+            print(f"{name}: {value}")
+    for column, names in data.names.items():
+        first = "to learn" if column == data.label else "kept beside it"
+        splits = {
+            s: split.labels[column] for s, split in data.splits.items() if column in split.labels
+        }
+        print(f"\n{column}, {first}: {len(names)} classes")
+        counts = {s: y.bincount(minlength=len(names)) for s, y in splits.items()}
+        print(_classes(names, counts, every))
+    print("\ncan be used by: advise, compare, fit, predict, forget, run")
+
+
+def _show_head(file: Path, every: bool) -> None:
+    from lastlayer.catalogue import full_name  # noqa: PLC0415
+    from lastlayer.estimator import HeadClassifier  # noqa: PLC0415
+    from lastlayer.heads.head_file import read_head  # noqa: PLC0415
+
+    clf = HeadClassifier.load(file)
+    head, kept = clf.head_, read_head(file).parts
+    name = full_name(head.name, str(head.options.get("mask", "none")))
+    print(f"{file}: a head, {name}, {_size(file)}")
+    print(f"features: {head.in_features}; preset {head.preset}")
+    options = ", ".join(f"{k}={v}" for k, v in head.options.items() if k != "mask")
+    if options:
+        print(f"options: {options}")
+    named = "called" if "class_names" in kept else "without names"
+    print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}\n")
+    names = head.class_names or [str(c) for c in range(head.n_classes)]
+    counts = head.class_counts
+    if counts is not None:
+        print(_classes(names, {"samples": counts}, every))
+    else:
+        print(_seen_classes(names, head.seen.tolist(), every))
+    print(f"\ncan: {', '.join(_abilities(head.abilities))}")
+    if head.abilities.forgets:
+        print(f"before it forgets samples: {head.proof}")
+
+
+def _show_results(file: Path) -> None:
+    from lastlayer.results import load_study  # noqa: PLC0415
+
+    folder = file.parent if file.suffix == ".sqlite" else file
+    study = load_study(folder)
+    path = folder / "results.sqlite"
+    print(f"{folder}: the results of a study, {_size(path)}")
+    print(f"{study.done.height} runs of heads, {study.replay.height} of networks")
+    heads = sorted(set(study.done["head"].to_list())) if study.done.height else []
+    print(f"heads: {', '.join(heads) or 'none'}")
+    print("can be used by: report, export, run (which goes on)")
+
+
+def _show_table(file: Path) -> None:
+    from lastlayer.features.tables import SUFFIXES, open_table  # noqa: PLC0415
+
+    if file.suffix.lower() not in SUFFIXES:
+        raise FileFormatError(f"expected a file of lastlayer's, or a table, got {file}")
+    for table in open_table(file).values():
+        print(f"{file}: a table of another program, {_size(file)}")
+        names = [f"{name} (vectors)" if n == 2 else name for name, n in table.columns.items()]
+        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        print(f"columns: {printable(', '.join(names[:LISTED]))}{more}")
+    print("can be used by: import, fit, predict, forget")
+
+
+def _classes(names: "list[str] | tuple[str, ...]", counts: "dict[str, Tensor]", every: bool) -> str:
+    """Write how often each class is there, in each split."""
+    few = len(names) if every else min(len(names), LISTED)
+    rows = [("class", *counts)]
+    numbers = {split: count.tolist() for split, count in counts.items()}
+    for c in range(few):
+        known = (str(n[c]) if c < len(n) else "0" for n in numbers.values())
+        rows.append((printable(names[c]), *known))
+    return columns(rows, indent="  ") + _rest(len(names), few)
+
+
+def _seen_classes(names: list[str], seen: list[bool], every: bool) -> str:
+    """Write which classes a head has seen, where it has not counted its samples."""
+    few = len(names) if every else min(len(names), LISTED)
+    known = [c < len(seen) and seen[c] for c in range(few)]
+    rows = [(printable(names[c]), "" if known[c] else "not seen") for c in range(few)]
+    return columns(rows, indent="  ") + _rest(len(names), few)
+
+
+def _rest(n: int, listed: int) -> str:
+    return f"\n  … and {n - listed} more: --all lists them" if listed < n else ""
+
+
+def _abilities(can: "Abilities") -> Iterator[str]:
+    yield "go on learning"
+    words = {
+        "linear": "be an nn.Linear",
+        "merges": "be merged with another",
+        "forgets": "forget samples",
+        "forgets_class": "forget a class",
+    }
+    yield from (word for name, word in words.items() if getattr(can, name))
+
+
+def _size(file: Path) -> str:
+    return f"{file.stat().st_size:,} bytes"

@@ -1,0 +1,154 @@
+"""Compute the features of texts on a frozen model, part by part, and write them to a file."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.arguments import a_path, whole
+from lastlayer.errors import DataError
+from lastlayer.features.backbones.sentence_models import SentenceModel, load_sentence_model
+from lastlayer.features.data import Features, Origin
+from lastlayer.features.extraction.extract import DTYPES, Tell, fill
+from lastlayer.features.extraction.parts import Parts, Piece
+from lastlayer.features.feature_set import FeatureSet
+from lastlayer.features.importing import TEST, Split, read_texts
+from lastlayer.features.labels import encode
+from lastlayer.features.split import stratified
+from lastlayer.names import look_up
+
+Embed = Callable[[Sequence[str]], Tensor]
+
+
+def extract_texts(
+    root: str | os.PathLike[str],
+    column: str,
+    label: str | None,
+    backbone: str | SentenceModel,
+    out: str | os.PathLike[str],
+    *,
+    domains: Sequence[str] = (),
+    split: str | None = None,
+    test: float | None = None,
+    seed: int = 0,
+    dtype: str = "float16",
+    batch_size: int | None = None,
+    device: str = "auto",
+    progress: Tell = lambda done, total: None,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Features:
+    """Push texts through a frozen model, and keep what comes out as a features file.
+
+    What is done lies in a folder beside ``out`` until all is: an extraction that was interrupted
+    goes on where it stopped when it is called again.
+
+    Args:
+        root: A table that ``import_features`` takes, with texts in place of embeddings.
+        column: The column of texts.
+        label: The column to learn.
+        backbone: ``st:NAME_OR_FOLDER``, a model of sentence-transformers.
+        out: The features file to write.
+        domains: Further columns to keep as labels.
+        split: The column that says ``train``, ``validation`` or ``test``.
+        test: Where there is no split, the part of each class to draw as test; 0.2 if not given.
+        seed: Decides that draw.
+        dtype: ``float16`` or ``float32``, how the features are kept.
+        batch_size: Texts in one go; 64 if not given.
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
+        progress: Is told how many texts are done, and how many there are.
+        say: Is told what was done, sentence by sentence.
+    """
+    kept = look_up(dtype, DTYPES, "type of features")
+    batch_size = whole(batch_size or 64, "a batch size", least=1)
+    splits = read_texts(root, column, label, domains, split, say)
+    labelled, names = _labelled(splits, test, seed, say)
+    model = load_sentence_model(backbone, device) if isinstance(backbone, str) else backbone
+    called = backbone if isinstance(backbone, str) else "a model"
+    texts = [str(text) for rows, _ in labelled.values() for text in rows]
+    weights = model.fingerprint
+    setting = {"texts": _digest(texts), "model": weights, "dtype": dtype}
+    parts = Parts(a_path(out, "out"), setting, len(texts))
+    fill(parts, batch_size, progress, _pieces(texts, model, kept))
+    z = parts.join().z
+    origin = Origin(
+        dataset=a_path(root).stem,
+        backbone=called if "/" not in called and os.sep not in called else "st:FOLDER",
+        weights=weights,
+        made=f"lastlayer extract text --root FILE --column {column} --label "
+        f"{next(iter(names))} --backbone st:NAME --dtype {dtype} --out FILE",
+    )
+    data = _join(z, labelled, names, origin)
+    data.save(parts.out)
+    parts.remove()
+    return data
+
+
+Labelled = dict[str, tuple[Any, dict[str, Tensor]]]
+
+
+def _labelled(
+    splits: dict[str, Split], test: float | None, seed: int, say: Callable[[str], None]
+) -> tuple[Labelled, dict[str, tuple[str, ...]]]:
+    """Number the labels of all splits; draw a test set where none was brought."""
+    if "validation" in splits and "test" not in splits:
+        splits = {"train": splits["train"], "test": splits["validation"]}
+        say("took the validation set as test set, since there was no other")
+    codes: dict[str, dict[str, Tensor]] = {name: {} for name in splits}
+    names = {}
+    for column in next(iter(splits.values())).columns:
+        numbered, names[column] = encode(column, *(s.columns[column] for s in splits.values()))
+        for name, numbers in zip(splits, numbered, strict=True):
+            codes[name][column] = numbers
+    if "test" in splits:
+        if test is not None:
+            raise DataError(f"there is a test set already: expected no part to draw, got {test}")
+        order = [name for name in ("train", "test", "validation") if name in splits]
+        return {name: (splits[name].z, codes[name]) for name in order}, names
+    ((name, only),) = splits.items()
+    share = TEST if test is None else test
+    say(f"drew {share:.0%} of each class as test (seed {seed}), since there was no split")
+    drawn = stratified(next(iter(codes[name].values())), share, seed)
+    return {
+        part: (only.z[rows.numpy()], {c: y[rows] for c, y in codes[name].items()})
+        for part, rows in zip(("train", "test"), drawn, strict=True)
+    }, names
+
+
+def _pieces(
+    texts: Sequence[str], embed: Embed, dtype: torch.dtype
+) -> Callable[[Sequence[range]], Iterator[Piece]]:
+    def make(batches: Sequence[range]) -> Iterator[Piece]:
+        for batch in batches:
+            z = embed([texts[row] for row in batch]).to(dtype)
+            bad = ~z.isfinite().all(1)
+            if bad.any():
+                raise DataError(
+                    f"expected finite features, but text {batch[int(bad.int().argmax())]} gets NaN "
+                    "or infinity: keep them as float32 if they are too large for float16"
+                )
+            yield Piece(torch.tensor(list(batch), dtype=torch.int64), z)
+
+    return make
+
+
+def _join(
+    z: Tensor, labelled: Labelled, names: dict[str, tuple[str, ...]], origin: Origin
+) -> Features:
+    made: dict[str, FeatureSet] = {}
+    begin = 0
+    for name, (rows, codes) in labelled.items():
+        made[name] = FeatureSet(z[begin : begin + len(rows)], codes)
+        begin += len(rows)
+    return Features(made["train"], made["test"], names, origin, validation=made.get("validation"))
+
+
+def _digest(texts: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        digest.update(np.int64(len(content)).tobytes() + content)
+    return digest.hexdigest()

@@ -1,0 +1,105 @@
+"""Rows to learn, answer or forget: of features, or straight from a table of another program."""
+
+import os
+from dataclasses import dataclass
+
+from safetensors import safe_open
+from torch import Tensor
+
+from lastlayer.arguments import a_path
+from lastlayer.errors import LabelError, OptionError
+from lastlayer.features.arrays import as_features
+from lastlayer.features.data import Features
+from lastlayer.features.importing import read_splits
+from lastlayer.features.labels import encode
+from lastlayer.features.load import TABLES, load_features
+from lastlayer.reading import reading
+
+CHOICES = ("train", "validation", "test", "all")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Features of one split, with their labels where there are any."""
+
+    split: str  # "" where there is none
+    z: Tensor  # (n, h) float16 or float32
+    y: Tensor | None  # (n,) int64
+    names: tuple[str, ...] = ()  # what the classes are called
+
+
+Source = Features | str | os.PathLike[str] | list[Rows]
+
+
+def read_rows(
+    source: Source,
+    rows: str = "train",
+    *,
+    embedding: str | None = None,
+    label: str | None = None,
+    labelled: bool = True,
+) -> list[Rows]:
+    """Give the rows of features, by name, file or object, or of a table, split by split.
+
+    Args:
+        source: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes;
+            rows that were read before are given back.
+        rows: ``train``, ``validation``, ``test`` or ``all``; a table without a split has one kind.
+        embedding: The column, prefix or range of columns of a table that holds the embeddings.
+        label: The label column, if not the usual one.
+        labelled: Whether there must be labels.
+    """
+    if rows not in CHOICES:
+        raise OptionError(f"expected rows to be one of {', '.join(CHOICES)}, got '{rows}'")
+    if isinstance(source, list):
+        return source
+    if isinstance(source, Features) or not _is_table(source):
+        if embedding is not None:
+            raise OptionError("expected --embedding with a table only: features have no columns")
+        found = _of_features(source, label)
+    else:
+        found = _of_table(source, embedding, label, labelled)
+    chosen = [part for part in found if rows == "all" or part.split in ("", rows)]
+    if not chosen:
+        there = ", ".join(part.split for part in found)
+        raise OptionError(f"expected rows of '{rows}', but there are only: {there}")
+    return chosen
+
+
+def _of_features(source: Features | str | os.PathLike[str], label: str | None) -> list[Rows]:
+    if isinstance(source, Features):
+        data = source if label is None else source.with_label(label)
+    else:
+        data = load_features(source, label)
+    names = data.names[data.label]
+    return [
+        Rows(name, split.z, split.labels.get(data.label), names)
+        for name, split in data.splits.items()
+    ]
+
+
+def _of_table(
+    source: str | os.PathLike[str], embedding: str | None, label: str | None, labelled: bool
+) -> list[Rows]:
+    splits = read_splits(source, embedding, label, labelled)
+    columns = [next(iter(split.columns.items()), None) for split in splits.values()]
+    if any(column is None for column in columns):
+        return [Rows(name, as_features(split.z), None) for name, split in splits.items()]
+    named = [column for column in columns if column is not None]
+    codes, names = encode(named[0][0], *(values for _, values in named))
+    if any(not name for name in names):
+        raise LabelError(f"expected a label for every sample, but one of '{named[0][0]}' is empty")
+    return [
+        Rows(name, as_features(split.z), y, names)
+        for (name, split), y in zip(splits.items(), codes, strict=True)
+    ]
+
+
+def _is_table(source: str | os.PathLike[str]) -> bool:
+    path = a_path(source)
+    if path.suffix.lower() != ".safetensors":
+        return path.suffix.lower() in TABLES or path.is_dir()
+    if not path.is_file():
+        return False
+    with reading(path, "a safetensors file"), safe_open(path, framework="pt") as file:
+        return "lastlayer" not in (file.metadata() or {})

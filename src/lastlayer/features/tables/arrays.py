@@ -1,0 +1,170 @@
+"""Tables of named arrays: .npz, .npy beside others, .safetensors, and .pt of tensors."""
+
+import math
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from numpy.lib import format as npy
+from safetensors import safe_open
+from torch import Tensor
+
+from lastlayer.errors import FileFormatError
+from lastlayer.features.tables.table import Array, Table
+from lastlayer.reading import check_archive, check_growth, reading
+from lastlayer.tensors import check_dense
+
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+_DEEPEST = 3  # dictionaries within dictionaries
+
+
+def open_npz(path: Path) -> Table:
+    """Open an archive of arrays."""
+    with zipfile.ZipFile(path) as archive:
+        entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+        if len(entries) < len(archive.infolist()):
+            raise FileFormatError(f"expected a different name for each array in {path}")
+        columns = {name: _n_dimensions(archive, entry) for name, entry in entries.items()}
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        names = [*numbers, *labels]
+        with reading(path, "a .npz file"), zipfile.ZipFile(path) as archive:
+            size = sum(entries[name].file_size for name in set(names))
+            check_growth(path, size, ", ".join(names[:5]))
+            return {name: _from_archive(archive, entries[name], path) for name in names}
+
+    return Table(str(path), columns, get)
+
+
+def open_npy(path: Path) -> Table:
+    """Open an array, with those that lie beside it and one label a line of .txt as its columns."""
+    beside = sorted(
+        file for file in path.parent.iterdir() if file.suffix in (".npy", ".txt") and file.is_file()
+    )
+    files = {file.stem: file for file in (*beside, path)}
+    columns = {}
+    for name in (path.stem, *(n for n in files if n != path.stem)):
+        columns[name] = 1
+        if files[name].suffix == ".npy":
+            with reading(files[name], "a .npy file"), files[name].open("rb") as file:
+                columns[name] = len(_header(file)[0])
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        return {name: _from_file(files[name]) for name in (*numbers, *labels)}
+
+    return Table(str(path), columns, get)
+
+
+def open_safetensors(path: Path) -> Table:
+    """Open tensors that another program wrote."""
+    with safe_open(path, framework="pt") as file:
+        if "lastlayer" in (file.metadata() or {}):
+            raise FileFormatError(
+                f"{path} is a file of lastlayer's own already: 'lastlayer show {path}' says what "
+                "is in it"
+            )
+        columns = {name: len(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        with reading(path, "a .safetensors file"), safe_open(path, framework="pt") as file:
+            names = (*numbers, *labels)
+            return {name: _array_of(file.get_tensor(name), name) for name in names}
+
+    return Table(str(path), columns, get)
+
+
+def open_torch(path: Path) -> Table:
+    """Open a dictionary of tensors, or of dictionaries of them; a file that can run no code."""
+    if zipfile.is_zipfile(path):
+        check_archive(path, "the tensors")
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file may raise anything
+        # PyTorch's own words would tell how to load it all the same, and let it run code.
+        raise FileFormatError(
+            f"expected a dictionary of tensors in {path}, but it is damaged, or holds other "
+            "objects: save tensors and lists alone, torch.save({'z': z, 'y': y}, FILE)"
+        ) from error
+    flat = dict(_flat(held, ""))
+    if not flat:
+        raise FileFormatError(
+            f"expected a dictionary of tensors in {path}, got {type(held).__name__}: "
+            "torch.save({'z': z, 'y': y}, FILE)"
+        )
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        with reading(path, "a file of named tensors"):
+            return {name: _array_of(flat[name], name) for name in (*numbers, *labels)}
+
+    return Table(str(path), {name: np.ndim(value) for name, value in flat.items()}, get)
+
+
+def _flat(held: Any, prefix: str, depth: int = 0) -> list[tuple[str, Any]]:
+    """List tensors and lists by name: {"train": {"z": …}} has "train.z"."""
+    if not isinstance(held, Mapping) or depth == _DEEPEST:
+        return []
+    found: list[tuple[str, Any]] = []
+    for key, value in held.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Tensor | list | tuple):
+            found.append((name, value))
+        else:
+            found += _flat(value, f"{name}.", depth + 1)
+    return found
+
+
+def _array_of(value: Any, name: str) -> Array:
+    if not isinstance(value, Tensor):
+        return np.array(value, dtype=object if any(isinstance(v, str) for v in value) else None)
+    check_dense(value, f"'{name}'")
+    value = value.detach().cpu()
+    return np.atleast_1d((value.float() if value.dtype == torch.bfloat16 else value).numpy())
+
+
+def _from_file(path: Path) -> Array:
+    if path.suffix == ".txt":
+        with reading(path, "a label in each line"):
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+        whole = bool(lines) and all(line.isascii() and line.isdigit() for line in lines)
+        plain = whole and all(str(int(line)) == line for line in lines)
+        return np.array([int(line) for line in lines] if plain else lines, dtype=object)
+    with reading(path, "a .npy file"):
+        with path.open("rb") as file:
+            _check_header(*_header(file), path.stat().st_size, path.name, path)
+        with path.open("rb") as file:
+            return np.atleast_1d(npy.read_array(file, allow_pickle=False))
+
+
+def _header(file: BinaryIO) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    shape, _, dtype = _HEADERS[npy.read_magic(file)](file)
+    return shape, dtype
+
+
+def _n_dimensions(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:
+    with archive.open(entry) as file:
+        return len(_header(file)[0])  # type: ignore[arg-type]
+
+
+def _from_archive(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> Array:
+    """Read one array; its header is believed only as far as there are bytes for it."""
+    with archive.open(entry) as file:
+        _check_header(*_header(file), entry.file_size, entry.filename, path)  # type: ignore[arg-type]
+    with archive.open(entry) as file:
+        return np.atleast_1d(npy.read_array(file, allow_pickle=False))
+
+
+def _check_header(
+    shape: tuple[int, ...], dtype: np.dtype[Any], size: int, name: str, path: Path
+) -> None:
+    if dtype.hasobject or dtype.kind == "V":
+        raise FileFormatError(
+            f"expected arrays of numbers or text in {path}, but {name} holds objects ({dtype})"
+        )
+    if math.prod(shape) * max(dtype.itemsize, 1) > size:
+        raise FileFormatError(
+            f"{path} is damaged: {name} says that it holds an array of shape {shape} in {size} "
+            "bytes"
+        )

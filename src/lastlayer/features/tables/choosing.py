@@ -1,0 +1,169 @@
+"""Which columns of a table are meant: by name, prefix or range, or because no other can be."""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lastlayer.errors import OptionError
+from lastlayer.features.tables.table import Table
+from lastlayer.names import look_up
+
+WORDS = {
+    "train": "train", "training": "train", "tr": "train",
+    "validation": "validation", "valid": "validation", "val": "validation", "dev": "validation",
+    "test": "test", "testing": "test", "te": "test",
+}  # fmt: skip
+_WORD = "|".join(WORDS)
+_AFTER = re.compile(rf"(.+)[_.\-/ ]({_WORD})$", re.IGNORECASE | re.DOTALL)
+_BEFORE = re.compile(rf"({_WORD})[_.\-/ ](.+)$", re.IGNORECASE | re.DOTALL)
+LABELS = ("y", "label", "labels", "target", "targets", "class")
+SPLITS = ("split", "subset", "partition", "set")
+
+
+class Chosen(NamedTuple):
+    """The columns that make the features of one split."""
+
+    embedding: list[str]
+    labels: dict[str, str]  # what it is to be called → the column's name
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Part the name of a column into what it is and which split it is of.
+
+    >>> parted("X_train"), parted("test.z"), parted("species")
+    (('X', 'train'), ('z', 'test'), ('species', ''))
+    """
+    if found := _AFTER.match(name):
+        return found[1], WORDS[found[2].lower()]
+    if found := _BEFORE.match(name):
+        return found[2], WORDS[found[1].lower()]
+    return name, ""
+
+
+def choose(
+    table: Table,
+    embedding: str | None,
+    label: str | None,
+    domains: Sequence[str] = (),
+    labelled: bool = True,
+) -> dict[str, Chosen]:
+    """Find the columns that are meant, for each split that has columns of its own.
+
+    Args:
+        table: What there is.
+        embedding: The column, prefix or range of columns of embeddings, if it was named.
+        label: The column to learn, if it was named.
+        domains: Further columns.
+        labelled: Whether there must be labels.
+
+    Returns:
+        Under "train", "validation" and "test" what a table with ``z_train`` and ``z_test`` has;
+        under "" what any other has.
+    """
+    by_split = _by_split(table, embedding)
+    if by_split:
+        chosen = {}
+        bases = [*_wanted_label(table, label, next(iter(by_split)), labelled), *domains]
+        for split, column in by_split.items():
+            labels = {}
+            for name in bases:
+                base = parted(name)[0]
+                labels[base] = _of_split(table, base, split, column)
+            chosen[split] = Chosen([column], labels)
+        return chosen
+    columns = select(table, embedding) if embedding is not None else _only_vectors(table)
+    wanted = [label] if label is not None else _only_label(table, list(table.columns), labelled)
+    for name in (*wanted, *domains):
+        look_up(name, table.columns, "column")
+    return {"": Chosen(columns, {name: name for name in dict.fromkeys((*wanted, *domains))})}
+
+
+def select(table: Table, embedding: str) -> list[str]:
+    """Give the columns that a name, a prefix (z_* or z_) or a range (z_0:z_383) means."""
+    names = list(table.columns)
+    if embedding in table.columns:
+        return [embedding]
+    first, colon, last = embedding.partition(":")
+    if colon and first in table.columns and last in table.columns:
+        begin, end = names.index(first), names.index(last)
+        if begin > end:
+            raise OptionError(f"expected '{first}' before '{last}' in {table.source}")
+        return names[begin : end + 1]
+    prefix = embedding.removesuffix("*")
+    found = [name for name in names if name.startswith(prefix) and name != prefix]
+    numbered = [name for name in found if name.removeprefix(prefix).isdecimal()]
+    if numbered and (prefix == embedding or len(numbered) == len(found)):
+        return sorted(numbered, key=lambda name: int(name.removeprefix(prefix)))
+    if prefix != embedding and prefix and found:
+        return found
+    look_up(embedding, table.columns, "column")
+    raise AssertionError  # look_up has raised
+
+
+def _by_split(table: Table, embedding: str | None) -> dict[str, str]:
+    """Give the column of embeddings of each split, where there is more than one."""
+    groups: dict[str, dict[str, str]] = {}
+    for name, dimensions in table.columns.items():
+        base, split = parted(name)
+        if split and (dimensions == 2 or embedding is not None):
+            groups.setdefault(base, {})[split] = name
+    groups = {base: group for base, group in groups.items() if len(group) > 1 and "train" in group}
+    if embedding is not None:
+        base = embedding if embedding in groups else parted(embedding)[0]
+        if embedding in table.columns and parted(embedding)[1] == "":
+            return {}
+        return groups.get(base, {})
+    return next(iter(groups.values())) if len(groups) == 1 else {}
+
+
+def _wanted_label(table: Table, label: str | None, split: str, labelled: bool) -> list[str]:
+    if label is not None:
+        return [label]
+    names = [base for base, of in map(parted, table.columns) if of == split]
+    return _only_label(table, names, labelled)
+
+
+def _of_split(table: Table, base: str, split: str, embedding: str) -> str:
+    """Find the column of labels that belongs to the embeddings of a split."""
+    for name in table.columns:
+        if parted(name) == (base, split):
+            return name
+    raise OptionError(
+        f"expected labels '{base}' for '{embedding}' too, but {table.source} has none: there are "
+        f"{', '.join(n for n in table.columns if parted(n)[0] == base) or 'none'}; name the test "
+        "set with --test FILE if it lies elsewhere"
+    )
+
+
+def _only_vectors(table: Table) -> list[str]:
+    """Give the one column with a vector in each row, or the one row of numbered columns."""
+    vectors = [name for name, dimensions in table.columns.items() if dimensions == 2]
+    if len(vectors) == 1:
+        return vectors
+    prefixes: dict[str, int] = {}
+    for name in table.columns:
+        prefix = name.rstrip("0123456789")
+        if prefix != name:
+            prefixes[prefix] = prefixes.get(prefix, 0) + 1
+    numbered = [prefix for prefix, count in prefixes.items() if count > 1]
+    if not vectors and len(numbered) == 1 and numbered[0]:
+        return select(table, numbered[0])
+    found = ", ".join(vectors[:5]) or "none"
+    raise OptionError(
+        f"expected the column of embeddings, or a prefix or range of columns, with --embedding: "
+        f"columns of vectors in {table.source} are {found}"
+    )
+
+
+def _only_label(table: Table, names: Sequence[str], labelled: bool) -> list[str]:
+    """Give the one column that is called as labels are, or none where none are needed."""
+    found = [name for name in names if name.lower() in LABELS]
+    if len(found) != 1 and not labelled:
+        return []
+    if len(found) != 1:
+        few = ", ".join(list(table.columns)[:10])
+        raise OptionError(
+            f"expected the column to learn with --label: columns of {table.source} are {few}"
+            f"{', …' if len(table.columns) > 10 else ''}"
+        )
+    return found

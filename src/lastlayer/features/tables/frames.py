@@ -1,0 +1,329 @@
+"""Tables that polars reads: CSV, TSV, Parquet, Arrow, Feather, JSON lines, and frames in memory."""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from lastlayer.arguments import kind_of, short
+from lastlayer.errors import ArgumentError, DataError, FileFormatError, LabelError, ShapeError
+from lastlayer.features.tables.parquet_footer import unpacked_size
+from lastlayer.features.tables.table import Array, Table
+from lastlayer.reading import check_growth, reading
+
+_SAMPLE = 1000  # rows that tell how large the others are
+_WHOLE = r"^(0|-?[1-9][0-9]{0,17})$"  # text that is a number and nothing else: not 007
+_REPEATED = re.compile(r"(.+)_duplicated_\d+$", re.DOTALL)  # how polars renames a second column
+
+
+def open_text(path: Path, separator: str) -> Table:
+    """Open a CSV or TSV file: numbers where numbers are asked for, everything else as it stands."""
+
+    def scan(numbers: Sequence[str] = ()) -> pl.LazyFrame:
+        # A path names one file: no glob, no home of another user.
+        return pl.scan_csv(
+            path.absolute(),
+            separator=separator,
+            glob=False,
+            infer_schema=False,
+            schema_overrides=dict.fromkeys(numbers, pl.Float64),
+        )
+
+    known = scan().collect_schema()
+    _refuse_repeated(path, list(known))
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        with reading(path, "a table of text"):
+            first = scan().select(numbers).head(1).collect()
+            lists = [n for n in numbers if str(first[n][0] if first.height else "").startswith("[")]
+            plain = [name for name in numbers if name not in lists]
+            try:
+                frame = scan(plain).select([*numbers, *labels]).collect()
+            except pl.exceptions.ComputeError:
+                _refuse_text(scan().select(plain).collect())
+                raise
+            decoded = [_decoded(frame[name]) for name in lists]
+            return _arrays(frame.with_columns(decoded), numbers, labels, text=True)
+
+    return Table(str(path), dict.fromkeys(known, 1), get)
+
+
+def open_parquet(path: Path) -> Table:
+    """Open a Parquet file."""
+    # A path names one file: no glob, no folders that mean columns, no home of another user.
+    lazy = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
+    return _lazy(path, lazy, partial(unpacked_size, path))
+
+
+def open_arrow(path: Path) -> Table:
+    """Open an Arrow file: of random access, which is also Feather's format, or a stream."""
+    with path.open("rb") as file:
+        begin = file.read(6)
+    if begin.startswith(b"FEA1"):
+        raise FileFormatError(
+            f"expected a Feather file of version 2, but {path} is of version 1, which nobody "
+            "writes any more: write it again"
+        )
+    if begin == b"ARROW1":
+        return _lazy(path, pl.scan_ipc(path.absolute(), glob=False))
+    return _lazy(path, _stream(path).lazy())
+
+
+def open_json_lines(path: Path) -> Table:
+    """Open a file with a JSON object in each line."""
+    with path.open("rb") as file:  # by itself it would take the path for a pattern
+        frame = pl.read_ndjson(file, infer_schema_length=None)
+    table = open_frame(frame, str(path))
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        for name in labels:
+            if frame[name].dtype == pl.String:
+                _refuse_mixed(path, frame[name])
+        return table.get(numbers, labels)
+
+    return Table(table.source, table.columns, get)
+
+
+def open_shards(folder: Path, files: Sequence[Path], names: dict[str, list[str]]) -> Table:
+    """Open Arrow streams that make one table; ``names`` has those of classes, by column."""
+    table = open_frame(pl.concat([_stream(file) for file in files]), str(folder))
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        columns = table.get(numbers, labels)
+        for name in names.keys() & set(labels):
+            columns[name] = _named(columns[name], name, names[name])
+        return columns
+
+    return Table(table.source, table.columns, get)
+
+
+def open_frame(frame: Any, source: str = "the frame") -> Table:
+    """Take a frame of polars or pandas, or anything with the Arrow interface."""
+    if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
+        frame = _from_pandas(frame) if _is_pandas(frame) else _from_arrow(frame)
+    lazy = frame.lazy()
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        return _arrays(lazy.select([*numbers, *labels]).collect(), numbers, labels)
+
+    return Table(source, _dimensions(lazy.collect_schema()), get)
+
+
+def _lazy(
+    path: Path, lazy: pl.LazyFrame, size: Callable[[Sequence[str]], int] | None = None
+) -> Table:
+    """Give the table of a file, which may not grow too much in memory.
+
+    Args:
+        path: of the file.
+        lazy: the table.
+        size: gives the bytes of some columns before they are read; None: as the first rows have.
+    """
+
+    def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        columns = [*numbers, *labels]
+        shown = ", ".join(columns[:5])
+        with reading(path, f"a {path.suffix.lower()} file"):
+            some = lazy.select(columns)
+            check_growth(path, _estimate(some) if size is None else size(columns), shown)
+            table = some.collect()
+            # Equal texts lie in memory once until they are handed over one by one.
+            check_growth(path, int(table.estimated_size()), shown)
+            return _arrays(table, numbers, labels)
+
+    return Table(str(path), _dimensions(lazy.collect_schema()), get)
+
+
+def _estimate(lazy: pl.LazyFrame) -> int:
+    rows, first = lazy.select(pl.len()).collect().item(), lazy.head(_SAMPLE).collect()
+    return int(first.estimated_size() * rows // max(1, first.height))
+
+
+def _stream(path: Path) -> pl.DataFrame:
+    with reading(path, "an Arrow stream"), path.open("rb") as file:
+        return pl.read_ipc_stream(file)
+
+
+def _dimensions(schema: pl.Schema) -> dict[str, int]:
+    return {name: 2 if isinstance(t, pl.List | pl.Array) else 1 for name, t in schema.items()}
+
+
+def _arrays(
+    frame: pl.DataFrame, numbers: Sequence[str], labels: Sequence[str], text: bool = False
+) -> dict[str, Array]:
+    columns = {name: _as_array(frame[name]) for name in numbers}
+    for name in labels:
+        if name not in columns:
+            columns[name] = _as_whole(frame[name]) if text else _as_array(frame[name])
+    return columns
+
+
+def _as_array(series: pl.Series) -> Array:
+    """Give a column of lists as (n, h), of numbers as they are, of anything else as text."""
+    _refuse_missing(series)
+    if isinstance(series.dtype, pl.List):
+        series = series.list.to_array(_width(series))
+    try:
+        if isinstance(series.dtype, pl.Array):
+            if series.explode().null_count():
+                row = int(series.arr.eval(pl.element().is_null()).arr.any().arg_true()[0])
+                raise DataError(
+                    f"expected a number in every place of '{series.name}', but row {row} lacks one"
+                )
+            return series.to_numpy()
+        if _has_numbers(series.dtype):
+            return series.to_numpy()
+        return series.cast(pl.String).to_numpy()  # as objects: a label may be of any length
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"expected numbers or text in '{series.name}', got {series.dtype}, which cannot be "
+            "read as either"
+        ) from error
+
+
+def _as_whole(series: pl.Series) -> Array:
+    """Give a column of text as whole numbers if all of it is."""
+    whole = series.null_count() < len(series) and series.str.contains(_WHOLE).all()
+    return _as_array(series.cast(pl.Int64) if whole else series)
+
+
+def _width(series: pl.Series) -> int:
+    """Give the one length that all lists have."""
+    lengths = series.list.len()
+    usual = int(lengths[0]) if len(lengths) else 0
+    odd = (lengths != usual).arg_true()
+    if len(odd):
+        row = int(odd[0])
+        raise ShapeError(
+            f"expected lists of one length in '{series.name}', got {usual} numbers in row 0 and "
+            f"{int(lengths[row])} in row {row}"
+        )
+    return usual
+
+
+def _has_numbers(dtype: pl.DataType) -> bool:
+    """Tell whether numpy has such numbers: not those of 128 bits, nor decimals."""
+    return dtype.is_float() or (dtype.is_integer() and str(dtype) not in ("Int128", "UInt128"))
+
+
+def _decoded(series: pl.Series) -> pl.Series:
+    """Read lists that are written as text: [0.1, 0.2]."""
+    try:
+        return series.str.json_decode(pl.List(pl.Float64))
+    except pl.exceptions.PolarsError as error:
+        raise DataError(
+            f"expected numbers in '{series.name}', or lists such as [0.1, 0.2] in every row, got "
+            f"{short(series[0])}: write one column for each number, or a .parquet file"
+        ) from error
+
+
+def _refuse_text(frame: pl.DataFrame) -> None:
+    """Name the first place where there is text in place of a number."""
+    for series in frame:
+        bad = (series.is_not_null() & series.cast(pl.Float64, strict=False).is_null()).arg_true()
+        if len(bad):
+            row = int(bad[0])
+            raise DataError(
+                f"expected numbers in column '{series.name}', got '{short(series[row])}' in row "
+                f"{row}"
+            )
+
+
+def _refuse_missing(series: pl.Series) -> None:
+    if missing := series.null_count():
+        row = int(series.is_null().arg_true()[0])
+        raise DataError(
+            f"expected a value in every row of '{series.name}', but {missing} are missing, the "
+            f"first in row {row}"
+        )
+
+
+def _refuse_repeated(path: Path, names: Sequence[str]) -> None:
+    for name in names:
+        found = _REPEATED.match(name)
+        if found and found[1] in names:
+            raise FileFormatError(
+                f"expected a different name for each column, but {path} has two named '{found[1]}'"
+            )
+
+
+def _refuse_mixed(path: Path, series: pl.Series) -> None:
+    """Refuse numbers beside text as labels, which polars would make text of."""
+    if not series.drop_nulls().str.contains(r"^-?[0-9.]+$|^true$|^false$").any():
+        return
+    first: tuple[int, str] | None = None
+    with reading(path, "a file of JSON lines"), path.open(encoding="utf-8") as file:
+        for row, line in enumerate(line for line in file if line.strip()):
+            kind = type(json.loads(line).get(series.name)).__name__
+            first = first or (row, kind)
+            if kind != first[1]:
+                raise LabelError(
+                    f"expected labels of one type in '{series.name}', got {first[1]} in row "
+                    f"{first[0]} and {kind} in row {row}"
+                )
+
+
+def _named(codes: Array, column: str, names: list[str]) -> Array:
+    """Give the names of classes for their numbers."""
+    bad = np.flatnonzero((codes < 0) | (codes >= len(names)))
+    if len(bad):
+        raise LabelError(
+            f"expected classes 0 to {len(names) - 1} in '{column}', got {codes[bad[0]]} in row "
+            f"{bad[0]}: rows without a label cannot be learned from"
+        )
+    return np.array(names, dtype=object)[codes]
+
+
+def _is_pandas(frame: object) -> bool:
+    return type(frame).__module__.partition(".")[0] == "pandas" and hasattr(frame, "columns")
+
+
+def _from_pandas(frame: Any) -> pl.DataFrame:
+    """Take over a frame column by column: by itself it would need pyarrow."""
+    names = [str(name) for name in frame.columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"expected a different name for each column, got two named '{name}'")
+    columns = {}
+    for place, name in enumerate(names):
+        column = frame.iloc[:, place]
+        plain = column.dtype.kind in "biuf" and not column.isna().any()
+        values = column.to_numpy() if plain else [_plain(v) for v in column.tolist()]
+        if not plain:
+            _refuse_mixed_objects(name, values)
+        columns[name] = pl.Series(name, values, strict=False)
+    return pl.DataFrame(columns)
+
+
+def _plain(value: Any) -> Any:
+    """Give None for what pandas has in place of a missing value, and lists for arrays."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return [float(x) for x in value]
+    return None if value is None or value != value or str(value) == "<NA>" else value  # noqa: PLR0124
+
+
+def _refuse_mixed_objects(name: str, values: Sequence[Any]) -> None:
+    text = [isinstance(value, str) for value in values if value is not None]
+    if any(text) and not all(text):
+        first, other = text.index(text[0]), text.index(not text[0])
+        raise LabelError(
+            f"expected values of one type in '{name}', got {kind_of(values[first])} in row {first} "
+            f"and {kind_of(values[other])} in row {other}"
+        )
+
+
+def _from_arrow(frame: Any) -> pl.DataFrame:
+    if not hasattr(frame, "__arrow_c_stream__"):
+        raise ArgumentError(
+            "expected a frame of pandas or polars, or anything with the Arrow interface, got "
+            f"{kind_of(frame)}"
+        )
+    try:
+        return pl.DataFrame(frame)
+    except Exception as error:  # an object may raise anything
+        raise DataError(f"cannot read {kind_of(frame)} as a table: {error}") from error

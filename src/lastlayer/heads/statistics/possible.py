@@ -1,0 +1,106 @@
+"""Whether samples can have been in class statistics: what remains without them must be possible.
+
+A forgetting that passes may still be wrong: statistics do not know their samples. What can be
+proven is that a mean, a scatter or a spread is one that no set of samples has.
+"""
+
+import torch
+from torch import Tensor
+
+from lastlayer.errors import DataError
+from lastlayer.heads.impossible import ImpossibleError
+from lastlayer.heads.statistics.moments import symmetric
+
+_EPS = torch.finfo(torch.float64).eps
+_MARGIN = 100.0  # times what rounding usually does
+_RANK = 1024  # features up to which eigenvalues are counted, which costs more than a factor
+
+
+def check_counts(y: Tensor, count: Tensor) -> None:
+    """Refuse more samples of a class than there are."""
+    size = torch.bincount(y, minlength=count.numel()).to(count)
+    lacking = size - count
+    if bool((lacking > 0).any()):
+        c = int(lacking.argmax())
+        raise DataError(
+            f"cannot forget {int(size[c])} samples of class {c}: "
+            f"only {int(count[c])} are in the statistics"
+        )
+
+
+def check_whole_classes(z: Tensor, y: Tensor, count: Tensor, mean: Tensor, rounding: float) -> None:
+    """Refuse all samples of a class, if their mean is not that of the class."""
+    size = torch.bincount(y, minlength=count.numel()).to(count)
+    for c in ((size == count) & (size > 0)).nonzero().flatten().tolist():
+        rows = z[(y == c).to(z.device)].to(mean)
+        away = float((rows.mean(dim=0) - mean[c]).abs().max())
+        largest = float(torch.maximum(rows.abs().max(), mean[c].abs().max()))
+        if away > _MARGIN * (rounding + len(rows) * _EPS * largest):
+            raise ImpossibleError(
+                "they would be all that there are, but their mean is not that of the class", c
+            )
+
+
+def slack(before: Tensor, count: Tensor, away: float, worn: float = 0.0) -> Tensor:
+    """Give how wrong rounding may have left sums of squares: what is smaller may be nothing.
+
+    Args:
+        before: the sums, before anything was taken off.
+        count: of how many samples.
+        away: how wrong a mean may be; a square of size q, off by e, is wrong by 2e√q + e².
+        worn: how wrong adding up has left them.
+    """
+    whole = before.clamp(min=0)
+    off = 2 * away * (whole * count).sqrt() + count * away**2
+    return _MARGIN * (worn + _EPS * whole + off)
+
+
+def check_scatter(
+    lower: Tensor, samples: int, classes: int, least: float, c: int | None = None
+) -> None:
+    """Refuse a scatter that no samples have: one with a negative direction, or with too many.
+
+    For one row at d from the mean of n, this is dᵀS⁺d ≤ 1 − 1/n with d in the range of S.
+
+    Args:
+        lower: (h, h) the lower triangle of what remains.
+        samples: how many remain in it.
+        classes: of how many classes they are: its rank is at most the difference.
+        least: what may be rounding.
+        c: the class that it is of, if it is of one alone.
+    """
+    h = lower.shape[0]
+    least = max(least, h * _EPS * float(lower.diagonal().abs().max()))  # as a factor needs it
+    directions = max(samples - classes, 0)
+    negative = "what would remain has a negative variance, so some of them were never observed"
+    if directions >= h or h > _RANK:
+        level = least * torch.eye(h, dtype=lower.dtype, device=lower.device)
+        if bool(torch.linalg.cholesky_ex(symmetric(lower) + level).info):
+            raise ImpossibleError(negative, c)
+        return
+    values = torch.linalg.eigvalsh(symmetric(lower))
+    if float(values[0]) < -least:
+        raise ImpossibleError(negative, c)
+    if int((values > least).sum()) > directions:
+        raise ImpossibleError(
+            f"what would remain varies in more directions than {samples} samples can, so some of "
+            "them were never observed",
+            c,
+        )
+
+
+def check_spread(left: Tensor, count: Tensor, least: Tensor) -> None:
+    """Refuse sums of squares (n_classes, …) that are negative, or that one sample alone has.
+
+    Args:
+        left: what remains; NaN where it is not known.
+        count: (n_classes,) how many samples remain.
+        least: (n_classes, …) what may be rounding.
+    """
+    few = (count <= 1).reshape(-1, *(1 for _ in left.shape[1:]))
+    bad = (left < -least) | (few & (left > least))
+    if bool(bad.any()):
+        c = int(bad.reshape(len(bad), -1).any(dim=1).int().argmax())
+        raise ImpossibleError(
+            "what would remain is less than nothing, so some of them were never observed", c
+        )

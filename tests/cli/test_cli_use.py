@@ -1,0 +1,252 @@
+"""A head from the shell: fitted, continued, asked and made to forget, as a newcomer would."""
+
+from pathlib import Path
+
+import newcomer
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from newcomer import birds, run, write
+
+import lastlayer as ll
+from lastlayer.catalogue import HEADS
+from lastlayer.files import read_tensors, write_tensors
+from lastlayer.fitting import fit, forget
+
+Patch = pytest.MonkeyPatch
+Printed = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    return tmp_path
+
+
+def assert_same_head(path: Path | str, clf: ll.HeadClassifier) -> None:
+    clf.save("expected.safetensors")
+    assert Path(path).read_bytes() == Path("expected.safetensors").read_bytes()
+
+
+def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
+    assert run(monkeypatch, "import birds.csv --label species --test 0.1 --out b.safetensors") == 0
+    assert run(monkeypatch, "fit b.safetensors --head slda --out head.safetensors") == 0
+    assert "trained slda on 270 rows; 3 classes" in capsys.readouterr().out
+    clf = fit(ll.load_features("b.safetensors"), "slda")
+    assert_same_head("head.safetensors", clf)
+
+    week = "fit week.parquet --label species --head head.safetensors"
+    assert run(monkeypatch, week) == 0
+    assert "went on with slda on 20 rows; 4 classes" in capsys.readouterr().out
+    fit("week.parquet", clf, label="species")
+    assert_same_head("head.safetensors", clf)
+
+    ask = "predict head.safetensors unknown.jsonl --embedding z_* --out labels.csv"
+    assert run(monkeypatch, ask) == 0
+    labels = pl.read_csv("labels.csv")
+    assert labels.columns == ["label", "probability"]
+    assert labels["label"].to_list() == birds(40, seed=1).species.tolist()
+    assert labels["probability"].is_between(0.5, 1).all()
+    assert run(monkeypatch, "predict head.safetensors known.csv --label species --out l.csv") == 0
+    assert "100.0 % right" in capsys.readouterr().out
+
+    gone = pd.read_feather("customer.feather")
+    rows = ll.load_features("b.safetensors").train.z.numpy()
+    known = [(rows == z).all(axis=1).any() for z in gone.filter(like="z_").to_numpy()]
+    gone[known].to_csv("gone.csv", index=False)
+    assert run(monkeypatch, "forget head.safetensors gone.csv --label species") == 0
+    assert "these very samples cannot be proven" in capsys.readouterr().out
+    forget(clf, "gone.csv", label="species")
+    assert_same_head("head.safetensors", clf)
+
+    assert run(monkeypatch, "show head.safetensors") == 0
+    shown = capsys.readouterr().out
+    assert "a head, slda" in shown
+    assert f"owl{' ' * 4}20" in shown
+    assert "can: go on learning, be an nn.Linear, be merged with another, forget samples" in shown
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_goes_on_to_the_bit(monkeypatch: Patch, name: str) -> None:
+    """What the shell makes in three steps is what Python makes without a file between them."""
+    options = {"width": 50} if name.startswith("random_") else {}
+    typed = " ".join(f"--option {k}={v}" for k, v in options.items())
+    made = f"fit birds.csv --label species --head {name} {typed} --out h.safetensors"
+    assert run(monkeypatch, made) == 0
+    assert run(monkeypatch, "fit week.parquet --label species --head h.safetensors --epochs 2") == 0
+    clf = fit("birds.csv", name, label="species", options=options or None)
+    fit("week.parquet", clf, label="species", epochs=2)
+    if clf.head_.abilities.forgets:
+        assert run(monkeypatch, "forget h.safetensors week.parquet --label species") == 0
+        forget(clf, "week.parquet", label="species")
+    assert_same_head("h.safetensors", clf)
+
+
+def test_a_class_is_forgotten_by_its_name(monkeypatch: Patch, capsys: Printed) -> None:
+    assert run(monkeypatch, "fit birds.csv --label species --head mean --out h.safetensors") == 0
+    assert run(monkeypatch, "forget h.safetensors --class kiwi --out less.safetensors") == 0
+    assert "forgot 100 samples of kiwi" in capsys.readouterr().out
+    clf = ll.HeadClassifier.load("less.safetensors")
+    assert clf.head_.class_counts is not None
+    assert clf.head_.class_counts.tolist() == [100, 100, 0]
+    assert ll.load_head("h.safetensors").class_names == ["emu", "ibis", "kiwi"]
+    assert run(monkeypatch, "forget h.safetensors --class kivi") == 1
+    assert "unknown class 'kivi'; did you mean 'kiwi'?" in capsys.readouterr().err
+    assert run(monkeypatch, "forget h.safetensors birds.csv --label species --class emu") == 0
+    assert ll.HeadClassifier.load("h.safetensors").head_.seen.tolist() == [False, True, True]
+
+
+WRONG = {
+    "unknown labels": ("forget h.safetensors week.parquet --label species", "unknown label 'owl'"),
+    "never seen": ("forget h.safetensors known3.csv --label species", "were never observed"),
+    "too many": ("forget h.safetensors twice.csv --label species", "only 100 are in"),
+    "other size": ("forget h.safetensors narrow.csv --label species", "features of size 8"),
+    "other size to learn": ("fit narrow.csv --label species --head h.safetensors", "of size 8"),
+    "other size to ask": ("predict h.safetensors narrow.csv --out l.csv", "of size 8"),
+    "no rows": ("forget h.safetensors birds.csv --label species --class owl", "there are none"),
+    "nothing": ("forget h.safetensors", "expected rows to forget, or a class"),
+    "settings": ("fit birds.csv --label species --head h.safetensors --lr 1", "leave out lr"),
+    "no out": ("fit birds.csv --label species --head slda", "a new head needs one"),
+    "no force": ("fit birds.csv --label species --head slda --out h.safetensors", "--force"),
+    "over the input": (
+        "fit birds.csv --label species --head h.safetensors --out birds.csv --force",
+        "another file as --out",
+    ),
+    "split": ("predict h.safetensors birds.csv --rows tset --out l.csv", "one of train, valid"),
+    "table": ("predict h.safetensors birds.csv --out labels.txt", "a .csv or .parquet file"),
+    "head": ("fit birds.csv --label species --head sldaa --out x.safetensors", "mean 'slda'"),
+    "option": ("fit birds.csv --label species --head knn --option k --out x.safetensors", "=value"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_changes_nothing(monkeypatch: Patch, capsys: Printed, case: str) -> None:
+    assert run(monkeypatch, "fit birds.csv --label species --head slda --out h.safetensors") == 0
+    frame = birds()
+    outliers = birds(9, seed=5)[lambda f: f.species != "owl"]
+    outliers = outliers.assign(**{f"z_{i}": 60.0 + i * outliers.index for i in range(newcomer.H)})
+    outliers.to_csv("known3.csv", index=False)
+    pd.concat([frame[frame.species == "emu"]] * 2).to_csv("twice.csv", index=False)
+    frame.drop(columns="z_7").to_csv("narrow.csv", index=False)
+    files = {path: path.read_bytes() for path in Path().iterdir()}
+    capsys.readouterr()
+    command, message = WRONG[case]
+    assert run(monkeypatch, command) == 1
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert printed.count("\n") == 1
+    assert {path: path.read_bytes() for path in Path().iterdir()} == files
+
+
+def test_a_head_of_a_newer_version_is_refused(monkeypatch: Patch, capsys: Printed) -> None:
+    assert run(monkeypatch, "fit birds.csv --label species --head slda --out h.safetensors") == 0
+    state, document = read_tensors("h.safetensors", "head")
+    for change, message in (({"format": 3}, "head format 3"), ({"calibration": {}}, "calibration")):
+        write_tensors("h.safetensors", "head", state, {**document, **change})
+        before = Path("h.safetensors").read_bytes()
+        for command in (
+            "fit week.parquet --label species --head h.safetensors",
+            "show h.safetensors",
+            "forget h.safetensors --class emu",
+            "predict h.safetensors birds.csv --out l.csv",
+        ):
+            assert run(monkeypatch, command) == 1
+            printed = capsys.readouterr().err
+            assert message in printed
+            assert "update lastlayer" in printed
+        assert Path("h.safetensors").read_bytes() == before
+
+
+def test_a_head_changed_by_another_meanwhile_is_left_alone(
+    monkeypatch: Patch, capsys: Printed
+) -> None:
+    assert run(monkeypatch, "fit birds.csv --label species --head mean --out h.safetensors") == 0
+    fit("birds.csv", "median", label="species").save("other.safetensors")
+    learn = ll.HeadClassifier.learn_rows
+
+    def slowly(self: ll.HeadClassifier, *rows: object) -> object:
+        Path("other.safetensors").replace("h.safetensors")
+        return learn(self, *rows)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ll.HeadClassifier, "learn_rows", slowly)
+    assert run(monkeypatch, "fit week.parquet --label species --head h.safetensors") == 1
+    assert "changed by another process meanwhile" in capsys.readouterr().err
+    assert ll.load_head("h.safetensors").name == "median"
+
+
+def test_rows_of_each_split(monkeypatch: Patch, capsys: Printed) -> None:
+    frame = birds().assign(split=["train"] * 200 + ["test"] * 100 + ["validation"] * 100)
+    frame.to_csv("split.csv", index=False)
+    assert run(monkeypatch, "import split.csv --label species --out s.safetensors") == 0
+    for source in ("split.csv --label species", "s.safetensors"):
+        assert run(monkeypatch, f"fit {source} --head mean --out h.safetensors --force") == 0
+        assert run(monkeypatch, f"fit {source} --head h.safetensors --rows validation") == 0
+        assert run(monkeypatch, f"predict h.safetensors {source} --out l.parquet --force") == 0
+        printed = capsys.readouterr().out
+        assert "trained mean on 200 rows" in printed
+        assert "went on with mean on 100 rows" in printed
+        assert all(f"% right in {split}" in printed for split in ("train", "test", "validation"))
+        sizes = pl.read_parquet("l.parquet").group_by("split").len().sort("split")["len"].to_list()
+        assert sizes == [100, 200, 100]
+
+
+def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:
+    assert run(monkeypatch, "import birds.csv --label species --out b.safetensors") == 0
+    assert run(monkeypatch, "fit b.safetensors --head cosine+single --out c.safetensors") == 0
+    assert run(monkeypatch, "fit b.safetensors --head knn --out k.safetensors") == 0
+    expected = {
+        "b.safetensors": ("features", "emu    80     20", "made: lastlayer import FILE"),
+        "c.safetensors": ("a head, cosine+single", "can: go on learning, be an nn.Linear", "kiwi"),
+        "k.safetensors": ("a head, knn", "that it was these very samples is checked", "k=5"),
+        "birds.csv": ("a table of another program", "columns: z_0, z_1", "can be used by: import"),
+    }
+    for file, words in expected.items():
+        capsys.readouterr()
+        assert run(monkeypatch, "show", file) == 0
+        printed = capsys.readouterr().out
+        assert all(word in printed for word in (*words, "bytes")), printed
+    Path("study").mkdir()
+    old = Path(__file__).parents[1] / "results" / "version_0_1.sqlite"
+    Path("study/results.sqlite").write_bytes(old.read_bytes())
+    assert run(monkeypatch, "show study") == 0
+    assert "the results of a study" in capsys.readouterr().out
+    Path("notes.txt").write_text("notes")
+    assert run(monkeypatch, "show notes.txt") == 1
+    assert run(monkeypatch, "show nothing") == 1
+
+
+def test_many_classes_are_cut(monkeypatch: Patch, capsys: Printed) -> None:
+    z = np.eye(64, dtype=np.float32).repeat(2, axis=0)
+    ll.Features.from_arrays(z, np.arange(64).repeat(2), test=(z, np.arange(64).repeat(2))).save("m")
+    fit("m", "linear").save("m.safetensors")
+    for option, more in (("", "and 44 more: --all lists them"), (" --all", "  63")):
+        assert run(monkeypatch, f"show m.safetensors{option}") == 0
+        assert more in capsys.readouterr().out
+
+
+def test_help_groups_the_verbs(monkeypatch: Patch, capsys: Printed) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run(monkeypatch, "--help") == 0
+    printed = capsys.readouterr().out
+    groups = {"Data": ("import", "extract", "show"), "Choose a head": ("advise", "compare", "list")}
+    groups |= {"Use it": ("fit", "predict", "forget", "export"), "Study": ("run", "report")}
+    places = [printed.index(f"─ {group} ─") for group in groups] + [len(printed)]
+    assert places == sorted(places)
+    for begin, end, verbs in zip(places, places[1:], groups.values(), strict=False):
+        assert all(f"│ {verb} " in printed[begin:end] for verb in verbs)
+
+
+def test_integers_stay_integers(monkeypatch: Patch) -> None:
+    """A classifier made in Python with numbers goes on in the shell with the same numbers."""
+    frame = birds().assign(species=lambda f: f.species.astype("category").cat.codes + 5)
+    frame.to_csv("coded.csv", index=False)
+    z, y = frame.filter(like="z_").to_numpy(), frame.species.to_numpy()
+    ll.HeadClassifier("mean").fit(z, y).save("h.safetensors")
+    assert run(monkeypatch, "fit coded.csv --label species --head h.safetensors") == 0
+    clf = ll.HeadClassifier.load("h.safetensors")
+    assert clf.classes_.tolist() == [5, 6, 7, 8]
+    assert torch.equal(clf.head_.statistics.count, torch.full((4,), 200))  # type: ignore[union-attr]
+    assert run(monkeypatch, "fit birds.csv --label species --head h.safetensors") == 1
