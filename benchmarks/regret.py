@@ -39,6 +39,7 @@ from lastlayer.names import look_up
 
 OUT = Path("results/regret")
 SHARES = (1.0, 0.1, 0.01)
+MANY = 1000  # rows from which on a mean of its own is told
 LEAST = 3  # rows of a class on average; a smaller share of a set is left out
 COLUMNS = (
     "stream", "share", "split", "rows", "advised", "accuracy", "best", "best_accuracy", "regret",
@@ -176,6 +177,7 @@ def table(splits: pl.DataFrame) -> pl.DataFrame:
         (50 * (pl.col("high") - pl.col("low"))).mean().alias("by_rows"),
         pl.col("own_test").first(),
         pl.len().alias("splits"),
+        pl.col("rows").min(),
         (100 * pl.col("accuracy")).mean().alias("accuracy"),
         (100 * pl.col("best_accuracy")).mean().alias("best_accuracy"),
         pl.col("advised").mode().sort().first(),
@@ -194,22 +196,33 @@ def table(splits: pl.DataFrame) -> pl.DataFrame:
 
 def in_words(found: pl.DataFrame) -> str:
     """Write the table as Markdown, the means of each share below it."""
-    lines = ["| stream | share | regret | advised | best | splits |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| stream | share | rows | regret | advised | best in hindsight | splits |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in found.iter_rows(named=True):
         lost = f"{row['regret']:.2f} ± {row['plus_minus']:.2f}"
         lines.append(
-            f"| {row['stream']} | {row['share']:.0%} | {lost} "
+            f"| {row['stream']} | {row['share']:.0%} | {row['rows']} | {lost} "
             f"| {row['advised']} {row['accuracy']:.1f} | {row['best']} {row['best_accuracy']:.1f} "
             f"| {row['splits']} |".replace("%", " %")
         )
-    for (share,), part in found.group_by("share", maintain_order=True):
-        worst = part.filter((pl.col("regret") > 1) & (pl.col("regret") > pl.col("plus_minus")))
-        above = ", ".join(worst["stream"]) or "none"
-        lines.append(
-            f"| **mean** | {share:.0%} | {part['regret'].mean():.2f} | above 1 and beyond its "
-            f"interval: {above} | | |".replace("%", " %", 1)
-        )
+    for (share,), whole in found.group_by("share", maintain_order=True):
+        for which, part in (("all", whole), (f"from {MANY} rows on", _many(whole))):
+            if part.height:
+                worst = part.filter(
+                    (pl.col("regret") > 1) & (pl.col("regret") > pl.col("plus_minus"))
+                )
+                above = ", ".join(worst["stream"]) or "none"
+                lines.append(
+                    f"| **mean**, {which} | {share:.0%} | | **{part['regret'].mean():.2f}** | "
+                    f"above 1 and beyond its interval: {above} | | |".replace("%", " %", 1)
+                )
     return "\n".join(lines)
+
+
+def _many(found: pl.DataFrame) -> pl.DataFrame:
+    return found.filter(pl.col("rows") >= MANY)
 
 
 def _alone(given: tuple[tuple[Draw, str], Job]) -> tuple[Job, dict[str, Any] | None]:

@@ -28,6 +28,7 @@ from lastlayer.arguments import expect, flag, whole
 from lastlayer.catalogue import card_of
 from lastlayer.estimator import HeadClassifier
 from lastlayer.features import Features, FeatureSet
+from lastlayer.features.data import TrainingFeatures
 from lastlayer.scenarios import Scenario
 from lastlayer.study import ScenarioSpec
 from lastlayer.study.comparison import head_names
@@ -92,7 +93,7 @@ class Advice:
 
 
 def advise(
-    data: Features | FeatureSet,
+    data: Features | TrainingFeatures | FeatureSet,
     scenario: str | ScenarioSpec | Scenario | None = None,
     *,
     group: str | None = None,
@@ -127,7 +128,7 @@ def advise(
     >>> advice.head, advice.fit().n_features_in_
     ('slda', 64)
     """
-    expect(data, (Features, FeatureSet), "data", "Features, or a FeatureSet")
+    expect(data, (Features, TrainingFeatures, FeatureSet), "data", "Features, or a FeatureSet")
     expect(scenario, (str, ScenarioSpec, Scenario, NoneType), "scenario", "a scenario")
     expect(group, (str, NoneType), "group", "the name of a label column")
     heads, seed = heads if heads is None else head_names(heads), whole(seed, "seed", 0, 2**63 - 1)
