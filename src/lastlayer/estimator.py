@@ -188,7 +188,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if "random" in file.parts.get("classifier", {}):
                 keys, *place = file.parts["classifier"]["random"]
                 clf._random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *place))
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, LookupError) as error:
             raise FileFormatError(
                 f"{path} does not hold a classifier of this version: {error}"
             ) from error

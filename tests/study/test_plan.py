@@ -1,6 +1,7 @@
 """Plans: what they mean, and that every slip in one is named by its place."""
 
 import os
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
 from lastlayer.errors import FileFormatError, MissingFileError, PlanError, UnknownNameError
 from lastlayer.study.plan import SHIPPED, read_plan
-from lastlayer.training.replay import ReplayRules
+from lastlayer.training.replay import AUTHORS, ReplayRules
 
 GOOD = """
 preset = "paper"
@@ -172,11 +173,12 @@ def test_every_combination_of_a_replay_block_is_a_network(tmp_path: Path) -> Non
     assert runs[0].digest("images") != runs[0].digest("other images")
 
 
-def test_the_replay_plan_is_the_experiment_of_the_paper() -> None:
+def test_the_replay_plan_is_as_the_authors_configured_it() -> None:
     plan, _ = read_plan("replay")
     runs = list(plan.replay[0].runs(plan.seeds))
     assert len(runs) == 48
-    assert {run.rules for run in runs} == {ReplayRules()}
+    assert {run.rules for run in runs} == {ReplayRules(epochs=50)}
+    assert {run.options for run in runs} == {replace(AUTHORS, precision="bfloat16")}
     assert {run.balance for run in runs} == {0.01, 0.1, 0.5, 1.0}
 
 

@@ -1,0 +1,145 @@
+"""A classifier in a file: labels of any type come back, it goes on, and it forgets by label."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_iris
+
+from lastlayer import HeadClassifier, load_head
+from lastlayer.catalogue import HEADS, PAPER_HEADS
+from lastlayer.errors import DataError, FileFormatError, LabelError, UnsupportedError
+from lastlayer.files import read_tensors, write_tensors
+from lastlayer.heads import make_head
+
+Z, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+OLD = Path(__file__).parent / "heads" / "version_0_1"
+LABELS: dict[str, Any] = {
+    "text": NAMES[Y],
+    "object": pd.Series(NAMES[Y], dtype=object).to_numpy(),
+    "int": Y - 1,
+    "uint8": Y.astype(np.uint8),
+    "float": Y.astype(np.float64) + 0.0,
+    "bool": Y == 1,
+    "odd text": np.array(["é\n", "", "\x00 7"])[Y],
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_come_back_with_their_type(tmp_path: Path, kind: str) -> None:
+    labels = LABELS[kind]
+    clf = HeadClassifier("slda").fit(Z, labels)
+    clf.save(tmp_path / "c")
+    again = HeadClassifier.load(tmp_path / "c")
+    assert again.classes_.dtype.kind == clf.classes_.dtype.kind
+    assert again.classes_.tolist() == clf.classes_.tolist()
+    assert again.predict(Z).tolist() == clf.predict(Z).tolist()
+    np.testing.assert_array_equal(again.predict_proba(Z), clf.predict_proba(Z))
+    assert again.get_params() == clf.get_params()
+
+
+@pytest.mark.parametrize("name", [*HEADS, "cosine+single", "weight_norm+group"])
+def test_what_was_loaded_goes_on_to_the_bit(tmp_path: Path, name: str) -> None:
+    """New labels in between, and random numbers where they were."""
+    options = {"width": 20} if name.startswith("random_") else None
+    first, then = Y != 1, Y == 1
+    clf = HeadClassifier(name, random_state=3, epochs=2, feature_scale=2.0, options=options)
+    clf.partial_fit(Z[first], NAMES[Y[first]])
+    clf.save(tmp_path / "c")
+    again = HeadClassifier.load(tmp_path / "c")
+    for one in (clf, again):
+        one.partial_fit(Z[then], NAMES[Y[then]])
+    assert again.classes_.tolist() == NAMES.tolist()
+    np.testing.assert_array_equal(again.predict_proba(Z), clf.predict_proba(Z))
+    assert again.get_params() == clf.get_params()
+
+
+def test_the_file_is_the_heads_own(tmp_path: Path) -> None:
+    clf = HeadClassifier("mean").partial_fit(Z[Y == 2], NAMES[Y[Y == 2]]).partial_fit(Z, NAMES[Y])
+    clf.save(tmp_path / "c")
+    head = load_head(tmp_path / "c")
+    assert head.class_names == ["virginica", "setosa", "versicolor"]
+    assert head.predict(torch.from_numpy(Z[:1])).tolist() == [1]
+    HeadClassifier("mean", feature_scale=2.0).fit(Z, Y).save(tmp_path / "scaled")
+    with pytest.raises(FileFormatError, match=r"divide_by.*HeadClassifier\.load"):
+        load_head(tmp_path / "scaled")
+
+
+@pytest.mark.parametrize("name", PAPER_HEADS)
+def test_any_head_is_a_classifier(name: str) -> None:
+    """Also one of version 0.1, whose classes have no names."""
+    clf = HeadClassifier.load(OLD / f"{name}-exact.safetensors")
+    assert clf.classes_.tolist() == list(range(clf.head_.n_classes))
+    z = np.random.default_rng(0).normal(size=(5, clf.n_features_in_))
+    clf.partial_fit(z, [7] * 5)
+    assert clf.predict(z).dtype == np.int64
+    assert 7 in clf.classes_
+
+
+def test_damaged_parts_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    HeadClassifier("linear", random_state=0).fit(Z, Y).save(path)
+    state, document = read_tensors(path, "head")
+    for change in (
+        {"labels": "int65"}, {"labels": 3}, {"classifier": []},
+        {"classifier": {"nothing": 1}}, {"class_names": ["a", "b", "c"]}, {"feature_map": 2},
+        {"classifier": {**document["classifier"], "random": [1]}},
+    ):  # fmt: skip
+        write_tensors(path, "head", state, {**document, **change})
+        with pytest.raises(FileFormatError):
+            HeadClassifier.load(path).predict(Z)
+
+
+@pytest.mark.parametrize("name", [n for n, card in HEADS.items() if card.abilities.forgets])
+def test_samples_are_forgotten_by_label(name: str) -> None:
+    options = {"width": 20} if name.startswith("random_") else None
+    stays = np.arange(150) % 5 > 0
+    clf = HeadClassifier(name, random_state=0, options=options).fit(Z, NAMES[Y])
+    assert clf.forget(Z[~stays], NAMES[Y[~stays]]) is clf
+    assert clf.head_.class_counts is not None
+    assert clf.head_.class_counts.tolist() == [40, 40, 40]
+    if name.startswith("random_"):
+        return  # its map has seen what was forgotten
+    rest = HeadClassifier(name, random_state=0).fit(Z[stays], NAMES[Y[stays]])
+    np.testing.assert_allclose(clf.predict_proba(Z), rest.predict_proba(Z), atol=1e-6)
+
+
+def test_a_class_is_forgotten_by_label() -> None:
+    clf = HeadClassifier("mean").partial_fit(Z[Y == 2], [30] * 50).partial_fit(Z[Y < 2], Y[Y < 2])
+    assert 30 not in clf.forget_class(30).predict(Z)
+    assert clf.head_.class_counts is not None
+    assert clf.head_.class_counts.tolist() == [0, 50, 50]
+    with pytest.raises(UnsupportedError, match="cannot forget a class exactly"):
+        HeadClassifier("slda").fit(Z, Y).forget_class(1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        (["rose"], LabelError, "unknown label 'rose' in row 0; there are: setosa, versicolor"),
+        ([1], LabelError, "expected labels such as a str and not an int"),
+        (["setosa"], DataError, "cannot forget these 1 samples: what would remain"),
+    ],
+)
+def test_wrong_forgettings_change_nothing(labels: list[Any], error: type, message: str) -> None:
+    clf = HeadClassifier("slda").fit(Z, NAMES[Y])
+    before = clf.predict_proba(Z)
+    with pytest.raises(error, match=message):
+        clf.forget([[900.0, 1.0, 1.0, 1.0]], labels)
+    np.testing.assert_array_equal(clf.predict_proba(Z), before)
+    with pytest.raises(LabelError, match="unknown label 'rose'"):
+        clf.forget_class("rose")
+
+
+def test_a_head_made_by_hand_goes_on_by_name(tmp_path: Path) -> None:
+    head = make_head("slda", 4)
+    head.observe(torch.from_numpy(Z), torch.from_numpy(Y))
+    head.class_names = NAMES.tolist()
+    head.save(tmp_path / "h")
+    clf = HeadClassifier.load(tmp_path / "h")
+    assert clf.score(Z, NAMES[Y]) > 0.95
+    assert clf.partial_fit(Z, NAMES[Y]).classes_.tolist() == NAMES.tolist()
