@@ -140,3 +140,10 @@ def test_agreement_is_a_matter_of_three_errors_of_the_mean() -> None:
     assert ll.report.agree(70.49, 0.0, 70.0, 0.0) == "agrees"
     assert ll.report.agree(math.nan, 0.0, 70.0, 0.0) == "differs"
     assert ll.report.agree(70.0, 0.0, 70.0, 5.0) == "wide"
+
+
+def test_shares_are_of_counts_and_of_at_least_one_sample() -> None:
+    assert analysis.share(np.array([0, 1, 1]), np.array([1, 1, 2])).tolist() == [0.0, 1.0, 0.5]
+    for right, of in ((np.array(1), np.array([1])), (np.ones((2, 2), int), np.ones((2, 2), int))):
+        with pytest.raises(ShapeError, match=r"counts \(…, N\) of \(N,\) samples"):
+            analysis.share_of_all(right, of)

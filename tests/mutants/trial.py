@@ -62,6 +62,12 @@ class Watch:
         return self.tests.setdefault(name, new)
 
     @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
+        """Note what is called while modules are imported, decorators among it."""
+        with self._noting(self.shared.setdefault(collector.nodeid.split("::")[0], set())):
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
         """Note what fixtures call: some are made once for all tests of a file."""
         with self._noting(self.shared.setdefault(item.nodeid.split("::")[0], set())):

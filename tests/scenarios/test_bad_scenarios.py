@@ -89,3 +89,21 @@ def test_a_label_column_may_hold_values_below_ten_million() -> None:
     assert read(9_999_999).item() == 9_999_999
     with pytest.raises(LabelError, match="values below 10000000"):
         read(10_000_000)
+
+
+def test_a_subset_is_drawn_with_seed_0_unless_told() -> None:
+    split = SimpleNamespace(labels={"y": torch.arange(20)}, label="y")
+    data = SimpleNamespace(train=split, test=split)
+    untold = scenarios.subset(data, 5).tasks[0]
+    assert untold.equal(scenarios.subset(data, 5, seed=0).tasks[0])
+    assert not untold.equal(scenarios.subset(data, 5, seed=1).tasks[0])
+
+
+def test_where_test_rows_have_no_task_there_are_no_test_tasks() -> None:
+    y = torch.tensor([0, 1, 0, 1])
+    train = SimpleNamespace(
+        labels={"y": y, "session": torch.zeros(4, dtype=torch.int64)}, label="y"
+    )
+    test = SimpleNamespace(labels={"y": y}, label="y")
+    scenario = scenarios.lifelong(SimpleNamespace(train=train, test=test), by="session")
+    assert (scenario.n_tasks, scenario.test_tasks) == (1, None)

@@ -99,6 +99,7 @@ def opposite(verdict: Verdict) -> Verdict:
     >>> opposite("holds"), opposite("too close to call")
     ('does not hold', 'too close to call')
     """
+    choice(verdict, _FROM_WORST, "a verdict")
     return _FROM_WORST[-1 - _FROM_WORST.index(verdict)]
 
 

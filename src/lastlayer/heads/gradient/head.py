@@ -12,7 +12,7 @@ from lastlayer.errors import ArgumentError, DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.heads.gradient.members import Members
-from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.head import MOST_CLASSES, Head, Preset
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 
@@ -69,6 +69,7 @@ class GradientHead(Head):
         kind = look_up(layer, LAYERS, "layer")
         look_up(mask, MASKS, "mask")
         whole(seed, "a seed", least=0)
+        n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
         for option, value in (("lr", lr), ("scale", scale)):
             if value is not None and not isinstance(value, Real):
                 raise ArgumentError(f"expected {option} as a number, got {kind_of(value)}")
