@@ -1,9 +1,10 @@
 """Heads beyond the paper on the bundled features: the table in results/beyond.
 
-python -m benchmarks.beyond [--device cuda] [--out results/beyond] [--seeds 5] [--widths 1000 2000]
+    python -m benchmarks.beyond [--device cuda] [--out results/beyond] [--seeds 5] [--widths 1000]
+    python -m benchmarks.beyond --features cub200.safetensors --scenario cub200 --out results/cub200
 
 Rows that the output file holds already are not made again. Maps are fixed by the first 1,000 rows
-of the first task; `best` is the accuracy of the best penalty in hindsight, on the test rows, which
+of the stream; `best` is the accuracy of the best penalty in hindsight, on the test rows, which
 nothing else here looks at. It needs torch, numpy and safetensors only, on a GPU.
 """
 
@@ -13,10 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import mean, pstdev
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from lastlayer.errors import OptionError
 from lastlayer.features import load_features
 from lastlayer.heads import make_head, make_map
 from lastlayer.heads.maps import MAPS, ROWS
@@ -32,16 +35,21 @@ DATA = {  # the scenario, whose first task fixes the maps
     "cifar100 coarse, lifelong": ("cifar100", "coarse", "cifar100_lifelong"),
     "cifar100 fine": ("cifar100", None, "cifar100"),
 }
+PLAIN: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, {}) for name in ("mean", "slda", "ridge", "qda", "sampled_linear")},
+    "qda, diagonal": ("qda", {"diagonal": True}),
+}
 Row = dict[str, str]
 
 
 class Data:
     """Features of a stream, and the rows that fix its maps."""
 
-    def __init__(self, name: str, device: torch.device) -> None:
-        features, label, scenario = DATA[name]
+    def __init__(
+        self, features: str, label: str | None, scenario: str, device: torch.device
+    ) -> None:
         data = load_features(features) if label is None else load_features(features, label=label)
-        first = make_scenario(scenario, data).tasks[0][:ROWS]
+        first = torch.cat(make_scenario(scenario, data).tasks)[:ROWS]
         self.z, self.y = data.train.z.float().to(device), data.train.y.to(device)
         self.test_z, self.test_y = data.test.z.float().to(device), data.test.y.to(device)
         self.first, self.n_classes = self.z[first.to(device)], int(self.y.max()) + 1
@@ -92,13 +100,17 @@ def hindsight(head: RidgeHead, mapped: Tensor, test_y: Tensor) -> float:
 
 def plain(table: Table, name: str, data: Data) -> None:
     """Heads without a map, and the reference on everything."""
-    for head_name in ("slda", "ridge", "qda", "sampled_linear"):
-        if table.lacks(name, head_name, "", 0, 0):
+    for label, (head_name, options) in PLAIN.items():
+        if table.lacks(name, label, "", 0, 0):
             start = time.perf_counter()
-            head = make_head(head_name, data.z.shape[1]).to(data.device)
-            head.observe(data.z, data.y)
+            try:
+                head = make_head(head_name, data.z.shape[1], **options).to(data.device)
+                head.observe(data.z, data.y)
+            except OptionError as error:
+                print(f"{label} on {name}: {error}", flush=True)
+                continue
             found = data.accuracy(head.predict)
-            table.add(name, head_name, "", 0, 0, found, "", time.perf_counter() - start)
+            table.add(name, label, "", 0, 0, found, "", time.perf_counter() - start)
     if table.lacks(name, "reference", "", 0, 0):
         start = time.perf_counter()
         found = data.accuracy(reference(data.z, data.y, data.n_classes).predict)
@@ -170,19 +182,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--widths", type=int, nargs="+", default=[1000, 2000, 4000])
     parser.add_argument("--reference", type=int, default=2000, help="width behind; 0: none")
+    parser.add_argument("--features", type=Path, help="a features file, instead of the bundled")
+    parser.add_argument("--scenario", help="the scenario of that file")
     asked = parser.parse_args()
+    if (asked.features is None) != (asked.scenario is None):
+        parser.error("--features and --scenario belong together")
     table = Table(asked.out / "accuracy.csv")
-    data = {name: Data(name, torch.device(asked.device)) for name in DATA}
-    for name in DATA:
-        plain(table, name, data[name])
+    own = asked.features and {asked.features.stem: (str(asked.features), None, asked.scenario)}
+    device = torch.device(asked.device)
+    data = {name: Data(*where, device) for name, where in (own or DATA).items()}
+    for name, rows in data.items():
+        plain(table, name, rows)
     for width in asked.widths:
         for seed in range(asked.seeds):
             for kind in MAPS:
-                for name in DATA:
-                    behind(table, name, data[name], kind, width, seed)
+                for name, rows in data.items():
+                    behind(table, name, rows, kind, width, seed)
     if asked.reference:
-        for name in DATA:
-            behind_reference(table, name, data[name], asked.reference)
+        for name, rows in data.items():
+            behind_reference(table, name, rows, asked.reference)
     text = "\n".join(summary(table.rows))
     (asked.out / "table.md").write_text(text + "\n")
     print(text)

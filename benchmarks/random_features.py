@@ -62,10 +62,10 @@ def mapped_head(h: int, width: int, n_classes: int, z: Tensor) -> MappedHead:
     return head
 
 
-def product(phi: Tensor) -> Callable[[], None]:
-    """Give the bare symmetric product, over and over: half a matrix product on a CPU."""
+def product(phi: Tensor) -> Callable[[], object]:
+    """Give the bare symmetric product, over and over: BLAS's syrk on a CPU, PyTorch's on a GPU."""
     gram = phi.new_zeros(phi.shape[1], phi.shape[1])
-    return lambda: add_gram(gram, phi)
+    return lambda: add_gram(gram, phi) if phi.is_cpu else gram.addmm_(phi.mT, phi)
 
 
 def learning(device: torch.device, n: int, h: int, width: int, n_classes: int) -> float:

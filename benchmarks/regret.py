@@ -1,25 +1,31 @@
 """Regret: what the advised head loses on test rows to the best candidate in hindsight.
 
-    python -m benchmarks.regret                          # every stream, 5 splits: about an hour
+    python -m benchmarks.regret --sets DIR --jobs 4      # every stream, 5 splits
     python -m benchmarks.regret --streams digits --splits 2 --shares 1.0
     python -m benchmarks.regret --table                  # the table of what is there
 
-A split draws its share of the training rows, and for sets without a test split of their own the
-test rows too; the head is advised on those rows alone, and then every candidate learns all of them
-and is tested. Rows are added to results/regret/splits.csv; what is there already is not made again.
+DIR is what `python -m benchmarks.regret_sets` makes; without it the streams of the bundled features
+and of scikit-learn's sets are taken. A split draws its share of the training rows, and for sets
+without a test split of their own the test rows too; the head is advised on those rows alone, and
+then every candidate learns all of them and is tested. One row is added to the file for each stream,
+share and split; what is there already is not made again, so that --seconds may stop it anywhere.
 """
 
 import argparse
 import csv
-from collections.abc import Callable
+import multiprocessing
+import queue
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import polars as pl
 import torch
+from benchmarks.regret_sets import read_set
 from scipy import stats
 from sklearn import datasets
 
@@ -29,51 +35,84 @@ from lastlayer.advice.course import Course, lay_out
 from lastlayer.advice.judging import judge
 from lastlayer.advice.needs import Needs
 from lastlayer.advice.split import Split, hold_out
+from lastlayer.names import look_up
 
 OUT = Path("results/regret")
+SHARES = (1.0, 0.1, 0.01)
+MANY = 1000  # rows from which on a mean of its own is told
+LEAST = 3  # rows of a class on average; a smaller share of a set is left out
 COLUMNS = (
     "stream", "share", "split", "rows", "advised", "accuracy", "best", "best_accuracy", "regret",
-    "low", "high", "within_noise", "seconds",
+    "low", "high", "within_noise", "own_test", "seconds",
 )  # fmt: skip
-Drawn = Callable[[int], ll.Features]
+Draw = Callable[[int], ll.Features]
+Job = tuple[str, float, int]  # stream, share, split
 
 
-def _bundled(name: str) -> Drawn:
-    return lambda seed: ll.load_features(name)
+def _bundled(name: str, seed: int) -> ll.Features:
+    return ll.load_features(name)
 
 
-def _toy(load: Callable[[], Any]) -> Drawn:
+def _toy(name: str, seed: int) -> ll.Features:
     """Draw a quarter of a set of scikit-learn's as test rows."""
-
-    def draw(seed: int) -> ll.Features:
-        found = load()
-        z = torch.from_numpy(found.data).float()
-        return ll.Features.from_arrays(z, found.target, test=0.25, seed=seed)
-
-    return draw
+    found = getattr(datasets, f"load_{name}")()
+    z = torch.from_numpy(found.data).float()
+    return ll.Features.from_arrays(z, found.target, test=0.25, seed=seed)
 
 
-STREAMS: dict[str, tuple[Drawn, str]] = {
-    "cifar10": (_bundled("cifar10"), "cifar10"),
-    "cifar100": (_bundled("cifar100"), "cifar100"),
-    "cifar100_lifelong": (_bundled("cifar100"), "cifar100_lifelong"),
-    "cifar100_mix": (_bundled("cifar100"), "cifar100_mix"),
-    "cifar10_iid": (_bundled("cifar10"), "iid"),
-    "digits": (_toy(datasets.load_digits), "incremental:5"),
-    "digits_iid": (_toy(datasets.load_digits), "iid"),
-    "breast_cancer": (_toy(datasets.load_breast_cancer), "incremental:2"),
-    "wine": (_toy(datasets.load_wine), "incremental:3"),
+BUNDLED: dict[str, tuple[Draw, str]] = {
+    **{
+        name: (partial(_bundled, name.partition("_")[0]), name)
+        for name in ("cifar10", "cifar100", "cifar100_lifelong", "cifar100_mix")
+    },
+    "cifar10_iid": (partial(_bundled, "cifar10"), "iid"),
+    "digits": (partial(_toy, "digits"), "incremental:5"),
+    "breast_cancer": (partial(_toy, "breast_cancer"), "incremental:2"),
+    "wine": (partial(_toy, "wine"), "incremental:3"),
+}
+CARRIED = {  # stream → its set, and its scenario
+    "cifar10-2": ("cifar10-2", "incremental:5"),
+    "cifar100-2": ("cifar100-2", "incremental:10"),
+    "cifar100_lifelong-2": ("cifar100-2", "nested:y/coarse"),
+    "cifar100_mix-2": ("cifar100-2", "mixed:y/coarse"),
+    "cub200": ("cub200-2", "incremental:10"),
+    "snippets": ("snippets", "lifelong:source"),
+    "mails": ("mails", "lifelong:lot"),
+    "speeches": ("speeches", "incremental:8"),
+    "speeches_party": ("speeches", "mixed:era/party"),
+    "speeches_words": ("speeches_words", "incremental:8"),
+    "letters": ("letterrecognition", "incremental:13"),
+    "satellite": ("satellite", "incremental:3"),
+    "dna": ("dna", "incremental:3"),
+    "vowels": ("vowel", "incremental:5"),
+    "vowels_by_speaker": ("vowel", "lifelong:speaker"),
+    "mnist": ("mnist", "incremental:5"),
 }
 
 
-def regret(stream: str, share: float, split: int) -> dict[str, Any]:
-    """Advise on a share of the training rows, test all candidates, and compare."""
-    draw, scenario = STREAMS[stream]
-    course = _thinned(lay_out(draw(split), scenario), share, split)
-    began = perf_counter()
-    judgement = judge(course, seed=split)
+def streams(sets: Path | None) -> dict[str, tuple[Draw, str]]:
+    """Return what draws the data of each stream that there is, and its scenario."""
+    found = dict(BUNDLED)
+    for name, (file, scenario) in CARRIED.items():
+        if sets is not None and (path := sets / f"{file}.npz").exists():
+            found[name] = (partial(read_set, path), scenario)
+    return found
+
+
+def regret(drawn: tuple[Draw, str], job: Job) -> dict[str, Any] | None:
+    """Advise on a share of the training rows, test all candidates, and compare.
+
+    None: the share leaves too few rows.
+    """
+    (draw, scenario), (stream, share, split) = drawn, job
+    data = draw(split)
+    course = _thinned(lay_out(data, scenario), share, split)
+    if share < 1 and len(course.rows) < LEAST * course.n_classes:
+        return None
+    began = time.perf_counter()
+    judgement = judge(course, seed=split, curves=False)
     choice = choose(course, judgement, Needs(), split)
-    seconds = perf_counter() - began
+    seconds = time.perf_counter() - began
     tested = _tested(course, {name: v.lr for name, v in judgement.verdicts.items()})
     best = max(tested.names, key=tested.of)
     lost = tested.difference(best, choice.head)
@@ -83,25 +122,26 @@ def regret(stream: str, share: float, split: int) -> dict[str, Any]:
         "split": split,
         "rows": len(course.rows),
         "advised": choice.head,
-        "accuracy": tested.of(choice.head),
+        "accuracy": round(tested.of(choice.head), 6),
         "best": best,
-        "best_accuracy": tested.of(best),
-        "regret": lost.value,
-        "low": lost.low,
-        "high": lost.high,
+        "best_accuracy": round(tested.of(best), 6),
+        "regret": round(lost.value, 6),
+        "low": round(lost.low, 6),
+        "high": round(lost.high, 6),
         "within_noise": best == choice.head or best in choice.level or best in choice.twins,
+        "own_test": torch.equal(draw(split + 1).test.z, data.test.z),
         "seconds": round(seconds, 1),
     }
 
 
 def _thinned(course: Course, share: float, seed: int) -> Course:
-    """Keep a share of each class in each task."""
+    """Keep a share of each class, whichever task its rows are of."""
     if share == 1:
         return course
-    task, rows = course.task_of, course.rows
+    rows = course.rows
+    y = course.y[rows]
     kept = torch.zeros(len(course.y), dtype=torch.bool)
-    picked = hold_out(course.y[rows], task[rows], None, part=share, turn=0, seed=seed)
-    kept[rows[picked]] = True
+    kept[rows[hold_out(y, torch.zeros_like(y), None, part=share, turn=0, seed=seed)]] = True
     return replace(
         course, tasks=tuple(part[kept[part]] for part in course.tasks if kept[part].any())
     )
@@ -110,10 +150,13 @@ def _thinned(course: Course, share: float, seed: int) -> Course:
 def _tested(course: Course, rates: dict[str, float | None]) -> Scores:
     n, m = len(course.y), len(course.test_y)
     whole = replace(
-        course, z=torch.cat([course.z, course.test_z]), y=torch.cat([course.y, course.test_y])
+        course,
+        z=torch.cat([course.z, course.test_z]),
+        y=torch.cat([course.y, course.test_y]),
+        group=None,
     )
     split = Split(course.tasks, torch.arange(n, n + m))
-    found = judge(whole, list(rates), splits=[split], rates=rates)
+    found = judge(whole, list(rates), splits=[split], rates=rates, curves=False)
     right = {
         name: (verdict.answers[0] == course.test_y).numpy().astype(float)
         for name, verdict in found.verdicts.items()
@@ -122,12 +165,19 @@ def _tested(course: Course, rates: dict[str, float | None]) -> Scores:
 
 
 def table(splits: pl.DataFrame) -> pl.DataFrame:
-    """Average over splits, in points, with the 95 % interval of the mean."""
+    """Average over splits, in points, with the 95 % interval of the mean.
+
+    The interval is the wider of two: that of the mean over splits, and the paired bootstrap over
+    test rows, whose width shrinks with more splits only where each draws test rows of its own.
+    """
     points = 100 * pl.col("regret")
     mean = splits.group_by("share", "stream", maintain_order=True).agg(
         points.mean().alias("regret"),
-        points.std().alias("deviation"),
+        points.std().fill_null(0.0).alias("deviation"),
+        (50 * (pl.col("high") - pl.col("low"))).mean().alias("by_rows"),
+        pl.col("own_test").first(),
         pl.len().alias("splits"),
+        pl.col("rows").min(),
         (100 * pl.col("accuracy")).mean().alias("accuracy"),
         (100 * pl.col("best_accuracy")).mean().alias("best_accuracy"),
         pl.col("advised").mode().sort().first(),
@@ -135,47 +185,110 @@ def table(splits: pl.DataFrame) -> pl.DataFrame:
         pl.col("within_noise").mean(),
     )
     n = mean["splits"].to_numpy()
-    reach = stats.t.ppf(0.975, np.maximum(n - 1, 1)) * mean["deviation"].fill_null(0) / np.sqrt(n)
-    return mean.with_columns(pl.Series("plus_minus", reach)).sort(
-        "share", "stream", descending=[True, False]
+    by_splits = stats.t.ppf(0.975, np.maximum(n - 1, 1)) * mean["deviation"].to_numpy() / n**0.5
+    by_rows = mean["by_rows"].to_numpy() / np.where(mean["own_test"].to_numpy(), 1, n**0.5)
+    return (
+        mean.with_columns(pl.Series("plus_minus", np.maximum(by_splits, by_rows)))
+        .drop("deviation", "by_rows", "own_test")
+        .sort("share", "stream", descending=[True, False])
     )
+
+
+def in_words(found: pl.DataFrame) -> str:
+    """Write the table as Markdown, the means of each share below it."""
+    lines = [
+        "| stream | share | rows | regret | advised | best in hindsight | splits |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found.iter_rows(named=True):
+        lost = f"{row['regret']:.2f} ± {row['plus_minus']:.2f}"
+        lines.append(
+            f"| {row['stream']} | {row['share']:.0%} | {row['rows']} | {lost} "
+            f"| {row['advised']} {row['accuracy']:.1f} | {row['best']} {row['best_accuracy']:.1f} "
+            f"| {row['splits']} |".replace("%", " %")
+        )
+    for (share,), whole in found.group_by("share", maintain_order=True):
+        for which, part in (("all", whole), (f"from {MANY} rows on", _many(whole))):
+            if part.height:
+                worst = part.filter(
+                    (pl.col("regret") > 1) & (pl.col("regret") > pl.col("plus_minus"))
+                )
+                above = ", ".join(worst["stream"]) or "none"
+                lines.append(
+                    f"| **mean**, {which} | {share:.0%} | | **{part['regret'].mean():.2f}** | "
+                    f"above 1 and beyond its interval: {above} | | |".replace("%", " %", 1)
+                )
+    return "\n".join(lines)
+
+
+def _many(found: pl.DataFrame) -> pl.DataFrame:
+    return found.filter(pl.col("rows") >= MANY)
+
+
+def _alone(given: tuple[tuple[Draw, str], Job]) -> tuple[Job, dict[str, Any] | None]:
+    torch.set_num_threads(1)
+    return given[1], regret(*given)
+
+
+def made(
+    found: dict[str, tuple[Draw, str]], jobs: list[Job], workers: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Give a row for each job, in processes of one core each, until the time is over."""
+    end = time.monotonic() + seconds
+    # Processes that are new know nothing of threads that this one may have begun.
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        coming = pool.imap_unordered(_alone, [(found[job[0]], job) for job in jobs])
+        for _ in jobs:
+            try:
+                job, row = coming.next(timeout=max(end - time.monotonic(), 0.01))
+            except (queue.Empty, multiprocessing.TimeoutError):
+                print("the time is over: what is not made yet can be made by the same command")
+                return
+            if row is None:
+                print(f"{job[0]} at {job[1]:.0%}: too few rows for its classes", flush=True)
+            else:
+                yield row
 
 
 def main() -> None:
     """Make what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", nargs="*", default=list(STREAMS))
-    parser.add_argument("--shares", nargs="*", type=float, default=[1.0, 0.1, 0.01])
+    parser.add_argument("--sets", type=Path, help="folder that benchmarks.regret_sets has made")
+    parser.add_argument("--streams", nargs="*")
+    parser.add_argument("--shares", nargs="*", type=float, default=SHARES)
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, of one core each")
+    parser.add_argument("--seconds", type=float, default=float(10**6), help="stop after this time")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of splits.csv")
+    parser.add_argument("--table", action="store_true", help="make nothing more")
     asked = parser.parse_args()
-    OUT.mkdir(parents=True, exist_ok=True)
-    file = OUT / "splits.csv"
+    asked.out.mkdir(parents=True, exist_ok=True)
+    file = asked.out / "splits.csv"
     done = set(pl.read_csv(file).select("stream", "share", "split").rows()) if file.exists() else ()
+    found = streams(asked.sets)
+    wanted = asked.streams or list(found)
+    for name in wanted:
+        look_up(name, found, "stream")
     jobs = [
         (stream, share, split)
         for split in range(asked.splits)
         for share in asked.shares
-        for stream in asked.streams
-        if share == 1
-        or stream.startswith("cifar")
-        or (stream.startswith("digits") and share > 0.05)
+        for stream in wanted
+        if (stream, share, split) not in done
     ]
-    for job in () if asked.table else jobs:
-        if job in done:
-            continue
-        row = regret(*job)
-        new = not file.exists()
-        with file.open("a", newline="") as out:
-            writer = csv.DictWriter(out, COLUMNS)
-            if new:
-                writer.writeheader()
-            writer.writerow(row)
-        print(row, flush=True)
-    found = table(pl.read_csv(file))
-    found.write_csv(OUT / "regret.csv", float_precision=3)
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=200):
-        print(found)
+    if not asked.table:
+        for row in made(found, jobs, asked.jobs, asked.seconds):
+            new = not file.exists()
+            with file.open("a", newline="") as out:
+                writer = csv.DictWriter(out, COLUMNS)
+                if new:
+                    writer.writeheader()
+                writer.writerow(row)
+            print(row, flush=True)
+    result = table(pl.read_csv(file))
+    result.write_csv(asked.out / "regret.csv", float_precision=3)
+    (asked.out / "table.md").write_text(in_words(result) + "\n", encoding="utf-8")
+    print(in_words(result))
 
 
 if __name__ == "__main__":

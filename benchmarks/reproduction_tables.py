@@ -1,4 +1,4 @@
-"""The tables of docs/reproduction.md: every published CIFAR number, and ours beside it.
+"""The tables of docs/reproduction.md: the paper's conclusions, and every published CIFAR number.
 
 python -m benchmarks.reproduction_tables        # prints them, made from results/paper
 python -m benchmarks.reproduction_tables --put  # puts them into the page
@@ -11,8 +11,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from lastlayer.catalogue import CODES
+from lastlayer.report.published import ALL_DATA, COARSE, MASKED, SUBSETS
+from lastlayer.report.topics.claims import MARKS, claim_rows, judge_replay
+from lastlayer.report.topics.published import count_agreement
+
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "results" / "paper" / "tables" / "published.csv"
+CLAIMS = TABLE.with_name("claims.csv")
+REPLAY = ROOT / "results" / "replay"  # each CSV in it holds networks trained end to end
 PAGE = ROOT / "docs" / "reproduction.md"
 BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->\n"
 MARK = {"agrees": "", "differs": " **≠**", "wide": " (wide)"}
@@ -23,6 +30,11 @@ def tables() -> str:
     table = pl.read_csv(TABLE, infer_schema_length=None)
     groups = table.group_by("experiment", "features", "label", maintain_order=True)
     parts = [
+        "### The conclusions\n",
+        "\n".join(_claims()) + "\n",
+        "### Which code, block by block\n",
+        "\n".join(_blocks(table)) + "\n",
+        "### What agrees\n",
         _summary(table),
         "### Two backbones in one number\n",
         "\n".join(_mixtures(table)) + "\n",
@@ -35,12 +47,17 @@ def tables() -> str:
 
 
 def agreement(table: pl.DataFrame) -> pl.DataFrame:
-    """Count what agrees in each group, and give the mean difference of what can be judged."""
+    """Count what agrees in each group, and give the mean difference of what can be judged.
+
+    A number that the paper prints twice counts where it is printed first.
+    """
+    table = table.filter(~pl.col("again"))
     judged = pl.col("verdict").is_in(["agrees", "differs"])
     return table.group_by("experiment", "features", "label", maintain_order=True).agg(
         pl.len().alias("published"),
         judged.sum().alias("judged"),
         (pl.col("verdict") == "agrees").sum().alias("agree"),
+        *((pl.col(f"{code}_verdict") == "agrees").sum().alias(code) for code in CODES),
         pl.col("difference").filter(judged).mean().alias("bias"),
         pl.col("difference")
         .filter(judged & (pl.col("mask") == "none"))
@@ -50,17 +67,63 @@ def agreement(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _summary(table: pl.DataFrame) -> str:
+    alone = " | ".join(f"{code}'s code alone" for code in CODES)
     lines = [
-        "| experiment | features | label | published | comparable | agree | mean difference |",
-        "|---|---|---|---|---|---|---|",
+        "| experiment | features | label | published | comparable | agree | "
+        f"{alone} | mean difference |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in agreement(table).iter_rows(named=True):
-        counts = f"{row['published']} | {row['judged']} | {row['agree']}"
+        columns = ("published", "judged", "agree", *CODES)
+        counts = " | ".join(str(row[name]) for name in columns)
         names = f"{row['experiment']} | `{row['features']}` | {row['label']}"
         lines.append(f"| {names} | {counts} | {row['bias']:+.2f} |")
-    whole = agreement(table).select(pl.col("published", "judged", "agree").sum()).row(0)
+    whole = agreement(table).select(pl.col("published", "judged", "agree", *CODES).sum()).row(0)
+    counts = count_agreement(table)
+    if whole[1:] != (counts["block"][1], *(counts[name][0] for name in ("block", *CODES))):
+        raise ValueError("the sums are not what the report counts")
     lines.append(f"| **all** | | | {' | '.join(map(str, whole))} | |\n")
     return "\n".join(lines)
+
+
+def _blocks(table: pl.DataFrame) -> Iterator[str]:
+    """Say which code each block stands for, and what agrees with it."""
+    yield "| block | code | why | comparable | agree |"
+    yield "|---|---|---|---|---|"
+    once = table.filter(~pl.col("again"))
+    for block in (ALL_DATA, SUBSETS, MASKED, COARSE):
+        mine = once.filter(block=block.name)
+        agree = mine.filter(verdict="agrees").height
+        of = agree + mine.filter(verdict="differs").height
+        yield f"| {block.name} | {block.code} | {block.why} | {of} | {agree} |"
+
+
+def replay_claims() -> pl.DataFrame:
+    """Judge the tenth conclusion by the networks that there are."""
+    files = sorted(path for path in REPLAY.glob("*.csv"))
+    networks = [pl.read_csv(path, infer_schema_length=None) for path in files]
+    return claim_rows(judge_replay(pl.concat(networks, how="diagonal_relaxed")))
+
+
+def _claims() -> Iterator[str]:
+    """Give the verdicts, and what decides each."""
+    table = pl.read_csv(CLAIMS, infer_schema_length=None)
+    replay = replay_claims()
+    place = replay["number"][0]
+    known = table.filter(pl.col("number").is_null() | (pl.col("number") != place))
+    both = pl.concat([known, replay]).sort("number", nulls_last=True, maintain_order=True)
+    yield "| no. | the paper concludes | verdict, and what decides | beside it |"
+    yield "|---|---|---|---|"
+    for (number, claim), part in both.group_by("number", "claim", maintain_order=True):
+        counted, others = part.filter("counts"), part.filter(~pl.col("counts"))
+        told = "<br>".join(
+            f"{row['setting']}: **{MARKS[row['verdict']]} {row['verdict']}**; {row['numbers']}"
+            for row in counted.iter_rows(named=True)
+        )
+        beside = "<br>".join(
+            f"{row['setting']}: {row['verdict']}" for row in others.iter_rows(named=True)
+        )
+        yield f"| {number or 'check'} | {claim} | {told} | {beside} |"
 
 
 def _mixtures(table: pl.DataFrame) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The results of 10,000 runs: how large the file is, and how soon its table is there.
 
 Each run has what a run of `quick` has: 5 tasks, 10 classes, accuracies after every epoch, norms,
-biases and causes of loss.
+biases and what would repair a loss.
 
     python -m benchmarks.results_file
 """
@@ -37,7 +37,7 @@ def record(number: int, source: np.random.Generator) -> Record:
         "task_order": source.permutation(5),
         "norm": source.random((5, 10), dtype=np.float32),
         "bias": source.random((5, 10), dtype=np.float32),
-        "causes": source.integers(0, 100, (5, 10, 4), dtype=np.int32),
+        "repairs": source.integers(0, 100, (5, 10, 4), dtype=np.int32),
     }
     return Record(f"{number:064d}", {"state": "done", "final": source.random()}, arrays)
 

@@ -205,13 +205,45 @@ def test_labels_are_words_or_numbers() -> None:
     assert clf.score(z, NAMES[y]) > 0.9
 
 
-def test_a_classifier_that_diverges_still_answers() -> None:
+def test_a_classifier_that_diverges_is_as_before() -> None:
     z, y = IRIS
     clf = HeadClassifier("linear", lr=1e300, epochs=1).partial_fit(z[:50], y[:50])
+    expected = clf.predict_proba(z)
     with pytest.raises(DivergedError, match="left the finite numbers at step 2"):
         clf.partial_fit(1e30 * z, y)
-    assert clf.predict_proba(z).shape == (150, 3)
-    assert not np.isnan(clf.predict_proba(z)).any()
+    assert clf.classes_.tolist() == [0]
+    assert np.array_equal(clf.predict_proba(z), expected)
+
+
+@every_head
+@pytest.mark.parametrize("verb", ["fit", "partial_fit"])
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_after_an_error_a_classifier_goes_on_as_if_there_had_been_none(
+    name: str, verb: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error comes after ten batches, when a new class has come too."""
+    z, y = IRIS[0][::3], NAMES[IRIS[1][::3]]
+    clf, twin = (
+        HeadClassifier(name, epochs=1, batch_size=4, random_state=0).partial_fit(z[:30], y[:30])
+        for _ in range(2)
+    )
+    observe, calls = type(clf.head_).observe, iter(range(100))
+
+    def fail(head: Any, *batch: Any) -> None:
+        observe(head, *batch)
+        if next(calls) == 9:
+            raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(clf.head_), "observe", fail)
+        with pytest.raises(error):
+            getattr(clf, verb)(z[:, :3] if verb == "fit" else z, y)
+    assert clf.n_features_in_ == 4
+    assert clf.classes_.tolist() == ["setosa", "versicolor"]
+    assert np.array_equal(clf.predict_proba(z), twin.predict_proba(z))
+    for one in (clf, twin):
+        one.partial_fit(z[30:], y[30:])
+    assert np.array_equal(clf.predict_proba(z), twin.predict_proba(z))
 
 
 def test_the_page_about_it_runs() -> None:

@@ -5,6 +5,8 @@ import re
 import polars as pl
 from benchmarks.reproduction_tables import PAGE, TABLE, page
 
+from lastlayer.report.topics.published import count_agreement
+
 
 def test_its_tables_are_those_of_the_committed_results() -> None:
     assert page() == PAGE.read_text(encoding="utf-8")
@@ -14,6 +16,13 @@ def test_its_share_is_counted() -> None:
     table = pl.read_csv(TABLE, infer_schema_length=None)
     clean = table.filter(pl.col("published_std") < 5)
     assert (table.height, clean.height) == (212, 165)
-    agree = clean.filter(verdict="agrees").height
-    assert f"**{agree} of {clean.height}" in PAGE.read_text(encoding="utf-8")
-    assert len(re.findall(r" \*\*≠\*\* \|", PAGE.read_text(encoding="utf-8"))) == 165 - agree
+    text = PAGE.read_text(encoding="utf-8")
+    counts = count_agreement(table)
+    agree, of = counts["block"]
+    assert f"**{agree} of {of} comparable numbers agree**" in text
+    printed = clean.filter(verdict="agrees").height
+    assert f"({printed} of {clean.height}, were those printed twice counted twice)" in text
+    may, september = (counts[code][0] for code in ("may", "september"))
+    assert f"With May's code alone {may} agree, with September's\nalone {september}." in text
+    assert f"{table['block'].n_unique()} choices" in text.replace("four choices", "4 choices")
+    assert len(re.findall(r" \*\*≠\*\* \|", text)) == 165 - printed

@@ -3,6 +3,7 @@
 import math
 import operator
 import os
+from collections.abc import Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def whole(value: Any, name: str, least: int | None = None, most: int | None = No
     >>> whole(0, "k", least=1)
     Traceback (most recent call last):
     ...
-    lastlayer.errors.OptionError: expected k from 1, got 0
+    lastlayer.errors.OptionError: expected k of at least 1, got 0
     """
     if isinstance(value, bool):
         raise ArgumentError(f"expected a whole number as {name}, got a bool")
@@ -39,9 +40,11 @@ def whole(value: Any, name: str, least: int | None = None, most: int | None = No
     except Exception:  # an object may raise anything
         raise ArgumentError(f"expected a whole number as {name}, got {kind_of(value)}") from None
     if (least is not None and number < least) or (most is not None and number > most):
-        bounds = "" if least is None else f" from {least}"
-        bounds += "" if most is None else f" to {most}"
-        raise OptionError(f"expected {name}{bounds}, got {short(number)}")
+        if most is None:
+            bounds = f"of at least {least}"
+        else:
+            bounds = f"of at most {most}" if least is None else f"from {least} to {most}"
+        raise OptionError(f"expected {name} {bounds}, got {short(number)}")
     return number
 
 
@@ -62,6 +65,35 @@ def real(value: Any, name: str) -> float:
     return number
 
 
+def flag(value: Any, name: str) -> bool:
+    """Return True or False; nothing else is one of them, also where Python would take it so.
+
+    >>> flag(1, "diagonal")
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.ArgumentError: expected True or False as diagonal, got an int
+    """
+    if type(value).__name__ in ("bool", "bool_"):  # numpy's, too
+        return bool(value)
+    raise ArgumentError(f"expected True or False as {name}, got {kind_of(value)}")
+
+
+def choice(value: Any, among: Sequence[str], name: str) -> str:
+    """Return one of a few words.
+
+    >>> choice("flat", ("uniform", "empirical"), "prior")
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.OptionError: expected prior 'uniform' or 'empirical', got 'flat'
+    """
+    if isinstance(value, str) and value in among:
+        return value
+    words = " or ".join(f"'{word}'" for word in among)
+    if isinstance(value, str):
+        raise OptionError(f"expected {name} {words}, got '{short(value)}'")
+    raise ArgumentError(f"expected {name} {words}, got {kind_of(value)}")
+
+
 def a_path(value: Any, name: str = "path") -> Path:
     """Return a path; anything but text and path objects is refused, and so is a null character."""
     expect(value, (str, os.PathLike), name, "a path")
@@ -69,9 +101,16 @@ def a_path(value: Any, name: str = "path") -> Path:
         text = os.fsdecode(value)
     except Exception:  # a path object may raise anything
         raise ArgumentError(f"expected a path as {name}, got {kind_of(value)}") from None
-    if not text or "\0" in text:
+    if not text or "\0" in text or not _can_be_encoded(text):
         raise OptionError(f"expected a path as {name}, got {text!r}")
     return Path(text)
+
+
+def _can_be_encoded(text: str) -> bool:
+    try:
+        return bool(os.fsencode(text))
+    except UnicodeEncodeError:  # a lone surrogate, which no file system takes
+        return False
 
 
 def kind_of(value: object) -> str:

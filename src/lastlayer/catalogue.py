@@ -18,6 +18,22 @@ Drift = Literal["incremental", "lifelong", "mixed", "iid"]
 
 MASKS = ("none", "single", "group")
 STARTS = ("uniform", "normal")  # as nn.Linear's own rows, or kaiming normal ones
+GAINS = ("unit", "frozen")  # of weight_norm: none, or the lengths of its first rows
+
+
+@dataclass(frozen=True)
+class AuthorsCode:
+    """A state of the authors' code, in what it decides for every head (docs/decisions/9)."""
+
+    start: str
+    gain: str
+    batch_size: int
+
+
+CODES = {
+    "may": AuthorsCode("uniform", "unit", 264),  # 2021, and until 23 September
+    "september": AuthorsCode("normal", "frozen", 256),
+}
 
 
 @dataclass(frozen=True)
@@ -70,18 +86,23 @@ class HeadCard:
             raise OptionError(f"expected a learning rate above 0, got {rate} for '{self.name}'")
         return rate
 
-    def start(self, asked: str | None, mask: str = "none") -> str | None:
+    def start(self, asked: str | None) -> str | None:
         """Return how its rows start under preset "paper"; None where there is no choice.
-
-        Unless asked otherwise, rows masked by single start normal: so the committed results were
-        made, and so they stay what the program gives (docs/decisions/9).
 
         >>> HEADS["linear"].start(None), HEADS["linear"].start("normal"), HEADS["slda"].start(None)
         ('uniform', 'normal', None)
         """
-        if asked is None and mask == "single" and "normal" in self.starts:
-            return "normal"
         return self._chosen("start", asked, self.starts)
+
+    def start_before_choice(self, mask: str) -> str | None:
+        """Return how its rows started in version 0.1, which had no option: by the mask.
+
+        Runs and heads that name no start are of that time; nothing new starts so.
+
+        >>> HEADS["linear"].start_before_choice("single"), HEADS["slda"].start_before_choice("none")
+        ('normal', None)
+        """
+        return self.start("normal" if mask == "single" else "uniform") if self.starts else None
 
     def gain(self, asked: str | None) -> str | None:
         """Return its fixed gain; None where there is no choice.
@@ -165,7 +186,7 @@ _CARDS = (
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.1,
-        gains=("unit", "frozen"),
+        gains=GAINS,
         colour="#0072b2",
         marker="M0,-1L1,.8H-1Z",
     ),

@@ -3,7 +3,8 @@
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from lastlayer.errors import FileFormatError, LabelError, OptionError, ShapeErro
 from lastlayer.heads import Head, head_of, make_head, options_of
 from lastlayer.heads.head import Preset
 from lastlayer.heads.head_file import HeadFile, read_head, write_head
+from lastlayer.heads.undo import AllOrNothing
 from lastlayer.names import look_up
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 
@@ -86,23 +88,28 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from scratch."""
-        z, labels = self._check(X, y, reset=True)
-        self._begin(unique_labels(labels))
-        steps_per_epoch = -(-len(labels) // self.batch_size)
-        self._learn(z, labels, self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch)))
+        """Learn from scratch; or, where that ends with an error, stay as before."""
+        with self._all_or_nothing():
+            z, labels = self._check(X, y, reset=True)
+            self._begin(unique_labels(labels))
+            steps_per_epoch = -(-len(labels) // self.batch_size)
+            self._learn(z, labels, self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch)))
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Go on learning, as from the next task; ``classes`` may name labels to come."""
-        first = not hasattr(self, "head_")
-        z, labels = self._check(X, y, reset=first)
-        known = np.unique(labels) if classes is None else unique_labels(labels, classes)
-        if first:
-            self._begin(known)
-        else:
-            self._welcome(known)
-        self._learn(z, labels, self.epochs or EPOCHS)
+        """Go on learning, as from the next task; ``classes`` may name labels to come.
+
+        After an error nothing of the call is learned.
+        """
+        with self._all_or_nothing():
+            first = not hasattr(self, "head_")
+            z, labels = self._check(X, y, reset=first)
+            known = np.unique(labels) if classes is None else unique_labels(labels, classes)
+            if first:
+                self._begin(known)
+            with AllOrNothing(self.head_):  # keeps what is overwritten: at most the size of X
+                self._welcome(known)
+                self._learn(z, labels, self.epochs or EPOCHS)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -191,6 +198,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn features (n, h) from where they lie, in batches: classes ``y``, called ``names``.
 
         A first call is ``fit``, and the head's classes are then these; a later one ``partial_fit``.
+        After an error it has learned the batches before: nothing is kept to undo them, since the
+        rows may be more than the memory holds.
         """
         first = not hasattr(self, "head_")
         self._check_options()
@@ -235,6 +244,20 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Give the label that is written so: of the labels' own type."""
         labels = dict(zip(map(str, self.classes_.tolist()), self.classes_.tolist(), strict=True))
         return look_up(name, labels, "class")
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Be as before if the block ends with an error, an interrupt among them."""
+        before = self.__dict__.copy()
+        random = self._random.get_state() if hasattr(self, "_random") else None
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            if random is not None:
+                self._random.set_state(random)
+            raise
 
     def _begin(self, classes: Array) -> None:
         """Make a new head whose classes are these labels, in this order."""
@@ -334,7 +357,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _in_order(self, z: Tensor) -> Array:
         """Give the logits in the order of ``classes_``."""
         logits: Array = self.head_(z).numpy()
-        # A label has no column yet if training diverged on the first batch that held it.
+        # A label that ``classes`` has only named has no column until it is seen.
         if missing := len(self.classes_) - logits.shape[1]:
             logits = np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)
         return logits[:, self._column]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lastlayer.arguments import a_path
+from lastlayer.arguments import a_path, short
 from lastlayer.errors import FileFormatError, LastLayerError, MissingFileError, ReadError
 
 # How much a small file may grow in memory: what is larger is a mistake, or made to fill it.
@@ -51,6 +51,18 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
         if type(error).__name__ != "PanicException":
             raise
         raise _damaged(what, place, error, after) from error
+
+
+def a_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder, there or not; one that the system cannot look for is refused."""
+    path = a_path(folder, "folder")
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # whoever needs it says what it needs there
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise ReadError(f"cannot read {short(path)}: {say(error)}") from error
+    return path
 
 
 def check_ordinary(path: Path, what: str, hint: str = "") -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import polars as pl
 import pytest
 import torch
 from small_streams import blobs, noise
@@ -223,6 +224,39 @@ def test_the_command(tmp_path):
     for text in ("Use ", "The stream", "shared out as evenly", "--no-samples costs", "wrote"):
         assert text in result.output
     assert page.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_table_without_a_split_is_training_data(tmp_path):
+    data = blobs(n=240, noise=1.5)
+    months = [f"2024-{1 + row % 3:02d}" for row in range(240)]
+    names = [f"bird {label}" for label in data.train.y.tolist()]
+    table = {"z": data.train.z.tolist(), "species": names, "month": months}
+    file = tmp_path / "mine.parquet"
+    pl.DataFrame(table).write_parquet(file)
+    options = ["--by", "month", "--label", "species", "--heads", "mean,slda"]
+    result = CliRunner().invoke(app, ["advise", str(file), *options])
+    assert result.exit_code == 0, result.output
+    for text in ("240 training rows", "There are no test rows", "the stream is lifelong"):
+        assert text in result.output
+    assert "takes bird" in result.output
+
+
+def test_a_table_with_a_split_keeps_it(tmp_path):
+    data = blobs(n=240, noise=1.5)
+    split = ["test" if row % 4 == 0 else "train" for row in range(240)]
+    table = {"z": data.train.z.tolist(), "y": data.train.y.tolist(), "split": split}
+    file = tmp_path / "mine.parquet"
+    pl.DataFrame(table).write_parquet(file)
+    options = ["--incremental", "2", "--embedding", "z", "--heads", "mean,slda"]
+    result = CliRunner().invoke(app, ["advise", str(file), *options])
+    assert result.exit_code == 0, result.output
+    assert "On 60 test rows" in result.output
+
+
+def test_an_embedding_is_for_a_table():
+    options = ["--embedding", "z", "--incremental", "2"]
+    result = CliRunner().invoke(app, ["advise", "cifar10", *options])
+    assert "--embedding is for a table, and cifar10 is none" in str(result.exception)
 
 
 def test_the_command_wants_one_stream(tmp_path):

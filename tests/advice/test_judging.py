@@ -1,5 +1,7 @@
 """Judging: candidates learn from the rest, whatever the scale of the features."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +11,9 @@ from small_streams import blobs
 import lastlayer as ll
 from lastlayer import catalogue
 from lastlayer.advice.course import feature_scale, lay_out
-from lastlayer.advice.judging import checkpoints_of, judge, learn, share_right
+from lastlayer.advice.descent import thinned
+from lastlayer.advice.judging import _trials, checkpoints_of, judge, learn, share_right
+from lastlayer.advice.split import Split, splits_of
 from lastlayer.heads import make_head
 from lastlayer.training.pool import Pool
 
@@ -43,7 +47,45 @@ def test_curves_count_what_has_come():
     judgement = judge(lay_out(blobs(noise=0.01), "incremental:4"), ["mean"])
     assert judgement.checkpoints == (0, 1, 2, 3)
     assert judgement.verdicts["mean"].right.tolist() == judgement.come.tolist()
-    assert judgement.come[-1] == sum(map(len, judgement.held_y))
+
+
+def test_curves_are_of_as_many_splits_as_make_enough_rows():
+    course = lay_out(blobs(n=1200, noise=3.0), "incremental:4")
+    judgement = judge(course, ["mean", "linear"])
+    sizes = [len(held) for held in judgement.held_y]
+    assert len(sizes) > 3
+    assert judgement.come[-1] == sum(sizes[:3])
+    for verdict in judgement.verdicts.values():
+        pairs = zip(verdict.answers[:3], judgement.held_y[:3], strict=True)
+        assert verdict.right[-1] == sum(int((a == y).sum()) for a, y in pairs)
+
+
+def test_without_curves_the_answers_are_the_same():
+    course = lay_out(blobs(n=398, noise=2.0), "incremental:4")
+    with_curves, without = (judge(course, ["slda", "cosine"], curves=c) for c in (True, False))
+    for name, verdict in with_curves.verdicts.items():
+        assert all(map(torch.equal, verdict.answers, without.verdicts[name].answers))
+    assert without.checkpoints == (3,)
+
+
+def test_rates_are_found_on_whole_sources():
+    data = blobs(n=200)
+    source = torch.arange(len(data.train)) // 4
+    labels = {"y": data.train.y, "source": source}
+    course = lay_out(ll.FeatureSet(data.train.z, labels), None, group="source")
+    trial = _trials(course, splits_of(course, n=1), frozenset(), curves=False)[0]
+    inner = thinned(trial, n_heads=1).split
+    assert not set(source[inner.held].tolist()) & set(source[torch.cat(inner.tasks)].tolist())
+
+
+def test_a_task_may_be_held_out_whole():
+    data = blobs(n=100)
+    tasks = (torch.arange(0, 50), torch.tensor([50]), torch.arange(51, 100))
+    course = replace(lay_out(ll.FeatureSet(data.train.z, {"y": data.train.y}), None), tasks=tasks)
+    split = Split((tasks[0], tasks[1][:0], tasks[2][:-9]), torch.cat([tasks[1], tasks[2][-9:]]))
+    judgement = judge(course, ["linear", "mean"], splits=[split])
+    assert share_right(judgement, "mean") > 0.8
+    assert share_right(judgement, "linear") > 0.2
 
 
 def test_checkpoints_are_few():

@@ -95,3 +95,13 @@ def test_bad_timelines_are_named() -> None:
         before_training(np.zeros((7, 3)), (0, 1, 1))
     with pytest.raises(OptionError, match="from 0 to 2, got 3"):
         forgotten(np.zeros((7, 3)), (0, 1, 2), nth=3)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_any_number_of_axes_may_lead(measure: object) -> None:
+    runs = np.stack([R, R.T, R**2, R.T**2, R / 2, R / 3, R / 4, R / 5]).reshape(4, 2, 3, 3)
+    values = measure(runs)  # type: ignore[operator]
+    assert values.shape == (4, 2)
+    expected = [[measure(one) for one in row] for row in runs]  # type: ignore[operator]
+    np.testing.assert_allclose(values, expected)
+    assert measure(runs[0, :, :1, :1]).shape == (2,)  # type: ignore[operator]

@@ -16,7 +16,7 @@ from lastlayer.analysis import (
     riskiest_pairs,
     weight_change,
 )
-from lastlayer.errors import LabelError, ShapeError
+from lastlayer.errors import ArgumentError, LabelError, ShapeError
 
 SQUARE = np.array([[1.0, 0.0], [0.0, 2.0], [-3.0, 0.0], [1.0, 1.0]])
 
@@ -105,7 +105,7 @@ def test_samples_that_do_not_fit_are_refused() -> None:
         data_angles(np.ones((3, 5)), np.zeros(2, dtype=int), np.ones((2, 5)))
     with pytest.raises(LabelError, match="from 0 to 1"):
         data_angles(np.ones((3, 5)), np.array([0, 1, 2]), np.ones((2, 5)))
-    with pytest.raises(LabelError, match="whole numbers"):
+    with pytest.raises(ArgumentError, match="whole numbers as y, got float64"):
         data_angles(np.ones((3, 5)), np.zeros(3), np.ones((2, 5)))
 
 
@@ -139,3 +139,10 @@ def test_risks_need_a_square() -> None:
     for function in (interference_risk, largest_risk):
         with pytest.raises(ShapeError, match="square"):
             function(np.ones((2, 3)))
+
+
+def test_a_row_has_no_angle_with_itself_whatever_rounding_leaves() -> None:
+    rows = np.random.default_rng(0).normal(size=(3, 50, 7))
+    angles = angles_between(rows)
+    assert not angles[..., range(50), range(50)].any()
+    assert (angles[:, 0, 1:] > 0).all()

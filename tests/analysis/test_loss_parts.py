@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.analysis import LOSS_PARTS, causes_of_loss, loss_parts
+from lastlayer.analysis import LOSS_PARTS, loss_parts, trace_losses
 from lastlayer.errors import DataError, LabelError, ShapeError
 
 
@@ -70,14 +70,14 @@ def test_the_parts_sum_to_what_was_lost(stream: tuple[np.ndarray, ...]) -> None:
 
 
 @given(streams())
-def test_where_features_never_change_it_is_the_analysis_of_two_causes(
+def test_where_features_never_change_it_is_the_analysis_of_two_repairs(
     stream: tuple[np.ndarray, ...],
 ) -> None:
     weight, bias, z, y, learned = stream
     z[:] = z[0]
     parts = loss_parts(weight, bias, z, y, learned)
     weights, interference, either, together = np.moveaxis(
-        causes_of_loss(weight, bias, z[0], y, learned), -1, 0
+        trace_losses(weight, bias, z[0], y, learned).repairs, -1, 0
     )
     shared = (either + together) / 2
     expected = np.stack([weights + shared, interference + shared, 0 * shared], axis=-1)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_causes import streams
+from test_repairs_by_hand import streams
 
 from lastlayer.analysis import (
     FATES,
     INTERFERENCE,
     REPAIRS,
     Losses,
-    causes_of_loss,
     repair_shares,
     shapley_shares,
     trace_losses,
@@ -84,7 +83,6 @@ def test_counts_sum_to_what_they_are_counts_of(stream: Stream) -> None:
     np.testing.assert_array_equal(losses.fates.sum(-1), come)
     np.testing.assert_array_equal(losses.repairs.sum(-1), losses.fates[..., 1])
     np.testing.assert_array_equal(losses.interference.sum(-1), losses.repairs[..., 1:3].sum(-1))
-    np.testing.assert_array_equal(losses.repairs, causes_of_loss(*stream))
 
 
 def random_stream(seed: int = 0) -> list[np.ndarray]:
@@ -160,7 +158,7 @@ def test_shares_of_nothing_and_of_something_else() -> None:
         repair_shares(np.zeros(3, dtype=int))
 
 
-CHECKS: list[Callable[..., object]] = [trace_losses, causes_of_loss]
+CHECKS: list[Callable[..., object]] = [trace_losses]
 
 
 @pytest.mark.parametrize("function", CHECKS)

@@ -84,8 +84,10 @@ def test_compare(run: Call, capsys: Captured, features: Path) -> None:
     text = capsys.readouterr().out
     ranking = [line.split()[:2] for line in text.splitlines() if line.strip()[:1].isdigit()]
     assert {head for _, head in ranking} == {"slda", "linear", "cosine+single"}
-    assert "Upper bound: " in text
-    assert text.splitlines()[-2].startswith("Use ")
+    assert "softmax regression, converged" in text
+    assert "Measured on the " in text
+    assert f"`lastlayer advise {features}`" in text
+    assert "Use " not in text
     assert text.splitlines()[-1] == f"wrote {out}"
     table = pl.read_csv(out)
     assert table.columns == ["head", "mask", "order", "task", "epoch", "accuracy"]
@@ -109,14 +111,20 @@ def test_without_any_reference_the_ranking_stands(
     run: Call, capsys: Captured, features: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise lastlayer.errors.DataError("no head could learn from everything at once")
+        raise lastlayer.errors.DataError("too many to retrain on here")
 
     monkeypatch.setattr("lastlayer.study.upper_bound", fail)
     options = ["--incremental", 2, "--heads", "mean,linear", "--orders", 1]
     assert run("compare", features, *options) == 0
-    *_, above, advice = capsys.readouterr().out.splitlines()
-    assert above == "Upper bound: none, no head could learn from everything at once."
-    assert advice.startswith("Use ")
+    assert (
+        "On everything at once:\n  none: too many to retrain on here\n" in capsys.readouterr().out
+    )
+
+
+def test_a_map_has_a_reference_of_its_own(run: Call, capsys: Captured, features: Path) -> None:
+    options = ["--incremental", 2, "--heads", "mean,random_slda", "--orders", 1]
+    assert run("compare", features, *options) == 0
+    assert "softmax regression behind the map of random_slda, converged" in capsys.readouterr().out
 
 
 def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, features: Path) -> None:
@@ -124,7 +132,7 @@ def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, feat
     assert "mixed:day, 1 order of its tasks" in capsys.readouterr().out
     options = ["--scenario", "iid", "--label", "day", "--heads", "mean", "--orders", 1]
     assert run("compare", features, *options) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Use mean: ")
+    assert "1.  mean" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

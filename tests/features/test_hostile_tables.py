@@ -20,6 +20,7 @@ from lastlayer.errors import (
     MissingFileError,
 )
 from lastlayer.features.importing import import_features
+from lastlayer.features.tables.parquet_footer import unpacked_size
 
 Z = np.arange(12.0).reshape(6, 2)
 Y = ["b", "a", "b", "a", "b", "a"]
@@ -113,6 +114,43 @@ def test_a_bomb_is_refused_before_it_goes_off(tmp_path: Path) -> None:
         archive.writestr("z.npy", start + bytes(384_000_000))
     with pytest.raises(FileFormatError, match=r"z of .* would take 366 MiB in memory"):
         import_features(path, "z", "z")
+
+
+@pytest.mark.parametrize(
+    "fat",
+    [{"z": [[0.0] * 2] * 2000 + [[0.0] * 9000] * 200}, {"y": ["owl"] * 2000 + ["x" * 9999] * 200}],
+)
+def test_what_grows_late_in_a_parquet_file_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fat: dict[str, object]
+) -> None:
+    monkeypatch.setattr("lastlayer.reading.FLOOR", 1 << 20)
+    path = tmp_path / "a.parquet"
+    small = {"z": [[0.0] * 2] * 2200, "y": ["owl"] * 2200}
+    pl.DataFrame(small | fat).write_parquet(path, row_group_size=500)
+    with pytest.raises(FileFormatError, match=r"[yz] of .* would take [\d,]+ MiB in memory"):
+        import_features(path, "z", "y")
+
+
+@pytest.mark.parametrize(
+    "footer", [b"", b"\x19", b"\x1c" * 100, b"\xff" * 100, b"\x49" + b"\xff" * 90]
+)
+def test_a_footer_that_is_none(tmp_path: Path, footer: bytes) -> None:
+    content = b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    (tmp_path / "a.parquet").write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"a\.parquet"):
+        import_features(tmp_path / "a.parquet", "z", "y")
+
+
+def test_a_footer_counts_what_columns_hold(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = {"z": np.zeros((900, 5)), "y": [f"bird {n}" for n in range(900)], "n": range(900)}
+    pl.DataFrame(table).write_parquet(path, row_group_size=100)
+    whole = unpacked_size(path, ["z", "y", "n"])
+    parts = [unpacked_size(path, [name]) for name in table]
+    assert whole == sum(parts)
+    assert parts[0] >= 900 * 5 * 8
+    assert all(part < 40 * 900 * 5 for part in parts)
+    assert unpacked_size(path, []) == 0
 
 
 def test_a_parquet_bomb_is_refused(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def _results(path: Path) -> Any:
     for left in folder.iterdir():
         left.unlink()
     path.rename(folder / "results.sqlite")
-    study = ll.results.load(folder)
+    study = ll.results.load_study(folder)
     return study, {name: study.arrays(name) for name in study.array_names()}
 
 

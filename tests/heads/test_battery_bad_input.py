@@ -11,6 +11,7 @@ from streams import EVERY_HEAD, H, assert_same_bits, blobs, make_head, snapshot,
 
 from lastlayer.catalogue import split_name
 from lastlayer.errors import (
+    ArgumentError,
     DataError,
     FileFormatError,
     LabelError,
@@ -101,10 +102,11 @@ def test_other_heads_cannot_be_merged(name: str, preset: str) -> None:
         make_head(name, H + 1, preset=preset),
         make_head(name, H, preset=other_preset),
         make_head(other_kind, H, preset=preset),
-        object(),
     ):
         with pytest.raises(MergeError, match=rf"expected a '{head.name}' head .*, got '"):
             head.merge(other)
+    with pytest.raises(ArgumentError, match="expected a head as other, got an object"):
+        head.merge(object())
     assert_same_bits(snapshot(head), before)
 
 
@@ -127,7 +129,7 @@ CALLS: dict[str, tuple[Callable[[], object], type[LastLayerError], str]] = {
     "two masks": (lambda: make_head("cosine+single", H, mask="group"), OptionError, "one mask"),
     "preset": (lambda: make_head("mean", H, preset="papr"), OptionError, "'exact' or 'paper'"),
     "no features": (lambda: make_head("mean", 0), OptionError, "at least 1, got 0"),
-    "classes": (lambda: make_head("mean", H, -1), OptionError, "at least 0, got -1"),
+    "classes": (lambda: make_head("mean", H, -1), OptionError, "from 0 to 1000000, got -1"),
     "lr": (lambda: make_head("linear", H, lr=0.0), OptionError, "above 0, got 0.0"),
     "lr NaN": (lambda: make_head("linear", H, lr=float("nan")), OptionError, "got nan"),
     "scale": (lambda: make_head("linear", H, scale=2.0), OptionError, "'cosine' only"),

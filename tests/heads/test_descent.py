@@ -115,3 +115,17 @@ def test_a_stream_without_samples_stands_still() -> None:
     for name, expected in before.parameters.items():
         assert torch.equal(members.parameters[name], expected)
         assert torch.equal(members.velocity[name], before.velocity[name])
+
+
+def test_scores_of_shared_features_are_those_of_each_streams_own() -> None:
+    torch.manual_seed(0)
+    layers = [layer(4, 3).double() for layer in LAYERS.values()]
+    members = make_members(layers, ["none"] * len(layers), [0.1] * len(layers), exact=False)
+    z = torch.randn(9, 4, dtype=torch.float64)
+    rows, _ = members.rows()
+    shared = members.scores(z, rows, members.inverse_input(z))
+    assert shared.shape == (1, len(layers), 3, 9)
+    for layer, scores in zip(layers, shared[0], strict=True):
+        torch.testing.assert_close(scores, layer(z).mT)
+    own = members.scores(z[None], rows, members.inverse_input(z[None]))
+    torch.testing.assert_close(shared, own)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from streams import assert_same_bits, snapshot
 
+from lastlayer.catalogue import all_heads, card_of
 from lastlayer.errors import DataError
 from lastlayer.heads import make_head
 
@@ -85,3 +86,37 @@ def test_a_class_that_was_forgotten_whole_leaves_nothing_behind() -> None:
     head.forget_class(4)
     assert head.statistics.spread[4] == 0
     assert not head.seen[4]
+
+
+@pytest.mark.parametrize("name", [n for n in all_heads() if card_of(n).abilities.forgets])
+def test_not_one_sample_more_can_be_forgotten_than_was_seen(name: str) -> None:
+    z, y = stream(n=12)
+    head = make_head(name, 8)
+    head.observe(z, y)
+    before = snapshot(head)
+    more = torch.cat([z[y == 2], z[y == 2][:1]])
+    with pytest.raises(DataError, match="cannot forget"):
+        head.forget(more, torch.full((len(more),), 2))
+    assert_same_bits(snapshot(head), before)
+    head.forget(more[:-1], torch.full((len(more) - 1,), 2))
+
+
+def test_precision_is_what_rounding_left_beside_the_spread_of_the_means() -> None:
+    alone, pair = make_head("mean", 1), make_head("mean", 1)
+    alone.observe(torch.tensor([[3.0]]), torch.tensor([0]))
+    pair.observe(torch.tensor([[1.0], [5.0]]), torch.tensor([0, 1]))
+    for head, spread in ((alone, 3.0), (pair, 2.0)):  # from zero, and from the middle of both
+        wrong = float(head.statistics.wear.sqrt())
+        assert wrong > 0
+        assert head.statistics.precision() == pytest.approx(wrong / spread, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("name", ["mean", "slda"])
+def test_a_merged_head_is_as_worn_as_both(name: str) -> None:
+    z, y = stream()
+    worn, fresh = make_head(name, 8), make_head(name, 8)
+    worn.observe(1e6 * z, y)
+    worn.observe(z, y)
+    fresh.observe(z, y)
+    for merged in (worn.merge(fresh), fresh.merge(worn)):
+        assert float(merged.statistics.wear) >= float(worn.statistics.wear)

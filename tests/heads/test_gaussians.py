@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated() -> None:
     with pytest.raises(OptionError, match="for 3 classes of 4 features"):
         head.observe(z, y)
     assert_same_bits(snapshot(head), before)
-    with pytest.raises(OptionError, match="expected a budget in bytes above 0"):
+    with pytest.raises(OptionError, match="expected a budget in bytes of at least 1"):
         make_head("qda", 4, budget=0)
 
 
@@ -180,3 +180,30 @@ def test_sampled_linear_is_a_function_of_statistics_and_seed() -> None:
 def test_bad_options_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(OptionError, match="expected"):
         make_head("sampled_linear", 4, **bad)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_variances_of_streams_with_other_classes_are_merged(order: tuple[int, int]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(60, 4, generator=generator)
+    y = torch.arange(60) % 3 * 2  # classes 0, 2 and 4
+    whole = make_head("qda", 4, diagonal=True)
+    whole.observe(z, y)
+    parts = []
+    for some in (y < 4, y == 4):
+        part = make_head("qda", 4, diagonal=True)
+        part.observe(z[some], y[some])
+        parts.append(part)
+    merged = parts[order[0]].merge(parts[order[1]])
+    torch.testing.assert_close(merged(z), whole(z), rtol=1e-9, atol=1e-9)
+
+
+def test_sampled_linear_weighs_classes_by_their_share() -> None:
+    """Classes that cannot be told apart are as likely as they are frequent, or alike if so told."""
+    z = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)).repeat(2, 1)
+    y = (torch.arange(1000) % 10 == 0).long()
+    for prior, share in (("empirical", 0.9), ("uniform", 0.5)):
+        head = make_head("sampled_linear", 2, prior=prior)
+        head.observe(z, y)
+        chance = head(z[:100]).softmax(dim=1)[:, 0].mean().item()
+        assert chance == pytest.approx(share, abs=0.05)

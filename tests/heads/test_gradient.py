@@ -68,9 +68,24 @@ def test_the_start_is_an_option_that_no_mask_changes(layer: str) -> None:
         assert weight.std().item() == pytest.approx(spread, rel=0.03)
         assert weight.abs().max() <= most
         assert all(torch.equal(head.state_dict()["weight"], weight) for head in heads)
-    for mask, usual in (("group", "uniform"), ("single", "normal")):  # as in version 0.1
+    for mask in MASKS:
         default = make_head(layer, h, 30, preset="paper", mask=mask, seed=5)
-        assert default.options["start"] == usual
+        assert default.options["start"] == "uniform"
+
+
+@pytest.mark.parametrize(("mask", "start"), [("none", "uniform"), ("single", "normal")])
+def test_a_head_of_before_there_was_a_choice_goes_on_as_it_began(
+    mask: str, start: str, tmp_path: Path
+) -> None:
+    """Version 0.1 started by the mask and wrote no start; new classes get rows of the same kind."""
+    head = make_head("linear", H, 3, preset="paper", start=start, mask=mask, seed=5)
+    more = make_head("linear", H, 5, preset="paper", start=start, mask=mask, seed=5)
+    del head.options["start"]
+    head.save(tmp_path / "old.safetensors")
+    old = load_head(tmp_path / "old.safetensors")
+    assert old.options["start"] == start
+    old.observe(torch.zeros(2, H), torch.tensor([3, 4]))  # no gradient but the bias's
+    assert torch.equal(old.state_dict()["weight"], more.state_dict()["weight"])
 
 
 @pytest.mark.parametrize("layer", ["weight_norm", "cosine"])
@@ -195,6 +210,17 @@ def test_divergence_names_its_step_and_changes_nothing(layer: str, mask: str) ->
     assert_same_bits(snapshot(head), before[-1])
     if int(head.steps):
         assert not head(z).isnan().any()
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_divergence_at_the_very_first_step(layer: str) -> None:
+    z, y = blobs()
+    head = gradient_head(layer, lr=float(torch.finfo(torch.float32).max))
+    before = snapshot(head)
+    with pytest.raises(DivergedError, match="at step 1 "):
+        head.observe(1e4 * z, y)
+    assert_same_bits(snapshot(head), before)
+    assert head.n_classes == 0
 
 
 def test_features_too_large_for_the_rows_are_refused() -> None:

@@ -249,3 +249,10 @@ def test_a_few_queries_are_answered_as_many(dtype: torch.dtype, offset: float) -
         assert torch.equal(torch.cat([head(q) for q in queries.split(2)]), head(queries))
     head.forget(z[:7], y[:7])
     assert torch.equal(torch.cat([head(q) for q in queries.split(1)]), head(queries))
+
+
+def test_five_neighbours_vote_unless_told() -> None:
+    head = KnnHead(in_features=1)
+    head.observe(torch.arange(6.0)[:, None], torch.tensor([0, 0, 0, 1, 1, 1]))
+    assert head(torch.tensor([[0.0]])).shape == (1, 2)
+    assert KnnHead(in_features=1).k == 5

@@ -13,7 +13,13 @@ from streams import assert_same_bits, snapshot
 from torch import Tensor
 
 from lastlayer.catalogue import HEADS
-from lastlayer.errors import DataError, MergeError, OptionError, UnknownNameError
+from lastlayer.errors import (
+    ArgumentError,
+    DataError,
+    MergeError,
+    OptionError,
+    UnknownNameError,
+)
 from lastlayer.heads import load_head, make_head, make_map
 from lastlayer.heads.maps import MAPS, ROWS
 from lastlayer.heads.maps.mapped_head import MappedHead
@@ -238,9 +244,11 @@ def test_like_takes_over_all_of_the_map() -> None:
 
 @every_random_head
 def test_impossible_widths_are_refused(name: str) -> None:
-    for width in (0, -3, 2.5):
+    for width in (0, -3):
         with pytest.raises(OptionError, match=f"expected a width of at least 1, got {width}"):
             make_head(name, H, width=width)
+    with pytest.raises(ArgumentError, match="expected a whole number as a width, got a float"):
+        make_head(name, H, width=2.5)
     with pytest.raises(OptionError, match=r"at most 2.0 GiB, got 7\d+\.\d GiB for width 100000"):
         make_head(name, H, width=100_000)
     with pytest.raises(UnknownNameError, match="did you mean 'relu'"):
@@ -304,3 +312,11 @@ def test_the_names_of_other_works_lead_here(known: str, card: object) -> None:
 def test_all_asked_for_names_are_known() -> None:
     known = {name for card in HEADS.values() for name in card.known_as}
     assert {"ranpac", "klda", "randumb", "acil"} <= known
+
+
+@every_random_head
+def test_the_budget_holds_to_the_byte(name: str) -> None:
+    needed = 8 * (WIDTH * WIDTH + 7 * (WIDTH + 1) + WIDTH * H)
+    assert make_head(name, H, 7, width=WIDTH, budget=needed).n_classes == 7
+    with pytest.raises(OptionError, match="width 60 and 7 classes"):
+        make_head(name, H, 7, width=WIDTH, budget=needed - 1)

@@ -13,7 +13,9 @@ from lastlayer.heads import make_head
 from lastlayer.heads.statistics.least_squares import (
     PENALTIES,
     Moments,
+    Reduced,
     _Eigenbasis,
+    _LowRank,
     _Tridiagonal,
     cross_validate,
 )
@@ -107,12 +109,15 @@ def test_the_penalty_is_chosen_as_by_hand(n_classes: int, h: int, offset: float,
     assert errors[chosen] <= min(errors) * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("rank", [10, 50])
-def test_both_reductions_agree(rank: int) -> None:
+@pytest.mark.parametrize("rank", [1, 10, 40, 50])
+@pytest.mark.parametrize("reduction", [_Tridiagonal, _LowRank])
+def test_all_reductions_agree(reduction: type[Reduced], rank: int) -> None:
     x = torch.randn(rank, 50, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     gram, cross = x.mT @ x, x.mT @ torch.eye(rank, 3, dtype=torch.float64)
-    one, other = _Eigenbasis(gram, cross), _Tridiagonal(gram, cross)
-    torch.testing.assert_close(one.values, other.values)
+    one, other = _Eigenbasis(gram, cross), reduction(gram, cross)
+    known = len(other.values)
+    torch.testing.assert_close(one.values[-known:], other.values)
+    torch.testing.assert_close(one.values[:-known], torch.zeros_like(one.values[:-known]))
     moments = Moments(gram, cross, 3.0, 2.0 * rank)
     assert cross_validate(moments, one) == cross_validate(moments, other)
     for penalty in (1e-3, 1.0):

@@ -172,3 +172,51 @@ def test_no_more_is_forgotten_than_was_seen(case: str) -> None:
     head.forget(z, y)
     assert not head.seen.any()
     assert all(not tensor.any() for tensor in head.state_dict().values())
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize("scatter", ["none", "pooled", "per_class"])
+def test_new_tensors_or_old_ones_overwritten_are_the_same(
+    scatter: str, pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU does, done on a CPU: new rows instead of overwritten ones."""
+    random = torch.Generator().manual_seed(0)
+    z, y = torch.randn(90, 4, generator=random), torch.randint(5, (90,), generator=random)
+    module = "lastlayer.heads.statistics.class_statistics"
+    usual, afresh = (ClassStatistics(4, 5, scatter) for _ in range(2))  # type: ignore[arg-type]
+    monkeypatch.setattr(f"{module}.GATHERED", 1)  # nothing waits
+    monkeypatch.setattr(f"{module}.rows_at_once", lambda h, device: -(-40 // pieces))
+    monkeypatch.setattr(
+        "lastlayer.heads.statistics.moments._ROOM", {"cpu": 8 * 4 * (-(-40 // pieces))}
+    )
+    for rows in (slice(0, 40), slice(40, 80), slice(80, 83)):  # the last has fewer than classes
+        usual.add(z[rows], y[rows])
+        with monkeypatch.context() as patched:
+            patched.setattr(f"{module}.IN_PLACE", frozenset())
+            before = {name: t.clone() for name, t in afresh.state_dict().items()}
+            with pytest.raises(DataError, match="Injected"):
+                _fail_after(afresh, z[rows], y[rows], patched)
+            for name, tensor in afresh.state_dict().items():
+                assert torch.equal(tensor, before[name])
+            afresh.add(z[rows], y[rows])
+    usual.remove(z[:40], y[:40])
+    monkeypatch.setattr(f"{module}.IN_PLACE", frozenset())
+    afresh.remove(z[:40], y[:40])
+    for name, tensor in usual.state_dict().items():
+        torch.testing.assert_close(afresh.state_dict()[name], tensor)
+
+
+def _fail_after(
+    statistics: ClassStatistics, z: Tensor, y: Tensor, patched: pytest.MonkeyPatch
+) -> None:
+    """Fail at the very end of an update."""
+
+    def fail(*_: object) -> None:
+        raise DataError("Injected")
+
+    patched.setattr(statistics, "_wear_down", fail)
+    try:
+        statistics.add(z, y)
+    finally:
+        patched.undo()
+        patched.setattr("lastlayer.heads.statistics.class_statistics.IN_PLACE", frozenset())

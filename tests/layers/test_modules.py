@@ -111,3 +111,8 @@ def test_the_public_names_are_the_layers() -> None:
     for name in ("Linear", "LinearNoBias", "WeightNorm", "OriginalWeightNorm", "Cosine"):
         assert issubclass(getattr(ll, name), Layer)
     assert ll.masked_cross_entropy is masked_cross_entropy
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_may_have_no_class_yet(name: str) -> None:
+    assert LAYERS[name](3, 0)(torch.ones(2, 3)).shape == (2, 0)

@@ -16,7 +16,9 @@ ALL = (
     *("knn", "mean", "median", "slda"),
 )
 RATES = {"linear": 0.01, "linear_no_bias": 0.01}
-CAUSES = ("lost_to_weights", "lost_to_interference", "lost_to_either", "lost_together")
+REPAIRS = ("repair_old_vectors", "repair_no_later_classes", "repair_either", "repair_both")
+OTHERS = ("kept", "gained", "never_learned", "interference_size", "interference_direction")
+STARTED = ("linear", "linear_no_bias", "original_weight_norm")
 H, EPOCHS, PER_CLASS = 6, 2, 20
 
 
@@ -37,6 +39,9 @@ class Stream:
     names: Sequence[str] = ()
     dataset: str = ""  # where the features come from, if that is known
     state: str = "done"
+    start: str | None = "uniform"
+    gain: str = "unit"
+    batch_size: int = 264
     diverged: Sequence[int] = ()  # orders in which gradient heads diverge
     extra: dict[str, Any] = field(default_factory=dict)
 
@@ -71,6 +76,11 @@ def _runs(stream: Stream) -> Iterable[tuple[str, dict[str, Any], Record | None]]
                         "preset": stream.preset, "order": order, "seed": order,
                         "lr": (lr or RATES.get(head, 0.1)) if head in LAYERS else None,
                         "subset": subset,
+                        "start": stream.start if head in (*STARTED, "unseen_1") else None,
+                        "gain": stream.gain if head == "weight_norm" else None,
+                        "batch_size": stream.batch_size
+                        if head in (*LAYERS, "unseen_1")
+                        else None,
                     }  # fmt: skip
                     digest = repr(sorted(what.items(), key=str))
                     yield digest, what, _record(digest, what, stream)
@@ -97,7 +107,9 @@ def _record(digest: str, what: dict[str, Any], stream: Stream) -> Record | None:
         columns["final"] = float(right / arrays["n_per_class"].sum())
     if stream.n_tasks > 1 and not gone:
         columns |= dict(zip(("average", "forgetting"), rng.random(2).tolist(), strict=True))
-        columns |= {"lost": sum(lost), **dict(zip(CAUSES, lost, strict=True))}
+        columns |= {"lost": sum(lost), **dict(zip(REPAIRS, lost, strict=True))}
+        others = rng.integers(0, 2 * stream.n_classes, len(OTHERS)).tolist()
+        columns |= dict(zip(OTHERS, others, strict=True))
     return Record(digest, columns | stream.extra, arrays)
 
 

@@ -10,6 +10,7 @@ from read_page import Page
 from lastlayer.report.drift import title_of
 from lastlayer.report.published import SELECTED
 from lastlayer.report.section import file_names
+from lastlayer.report.topics.repairs import OF_FATES, OF_REPAIRS
 
 
 @pytest.fixture(name="page", scope="module")
@@ -96,7 +97,11 @@ def test_subsets(page: Page, folder: Path) -> None:
             assert text == spread(row) + ("" if mean is None else f" ({mean:.2f}{wide})")
 
 
-def test_causes(page: Page, folder: Path) -> None:
-    for row in rows_of(folder, "causes"):
-        shown = row_of(page, file_name("causes", stream_of(row)), head=row["name"])
-        assert shown[f"to {row['cause']}"] == f"{row['mean']:.2f}"
+def test_repairs(page: Page, folder: Path) -> None:
+    for row in rows_of(folder, "repairs"):
+        tables = {**dict.fromkeys(OF_REPAIRS, "repairs"), **dict.fromkeys(OF_FATES, "fates")}
+        if row["what"] in tables:
+            table = file_name(tables[row["what"]], stream_of(row))
+            begin = "repaired by " if row["what"] in OF_REPAIRS else ""
+            column = f"{begin}{(OF_REPAIRS | OF_FATES)[row['what']]}"
+            assert row_of(page, table, head=row["name"])[column] == f"{row['mean']:.2f}"

@@ -8,13 +8,11 @@ import pytest
 
 from lastlayer.report import write
 from lastlayer.report.topics import SHEETS, make_sections, make_tables
-from lastlayer.report.topics.claim_checks import group_masking
-from lastlayer.report.topics.claims import FAILS, HOLDS
 from lastlayer.report.topics.replay import since_learned
 from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
 
-OF_REPLAY = ("replay", "projection_drift")
+OF_REPLAY = ("replay", "projection_drift", "masking_gain")
 NETWORK = {
     "kind": "network", "features": "cifar10 images", "scenario": "cifar10", "label": "class",
     "preset": "paper",
@@ -81,6 +79,32 @@ def test_the_tables_are_means_over_seeds(folder: Path) -> None:
     assert moved["mean"].to_list() == [0, 2000]  # in percent
 
 
+def test_the_gain_of_a_mask_is_paired_over_seeds(folder: Path) -> None:
+    gains = make_tables(load(folder))["masking_gain"]
+    assert gains["mask"].unique().to_list() == ["group"]
+    rows = {(row["balance"], row["head"]): row for row in gains.iter_rows(named=True)}
+    assert len(rows) == 4
+    # Seeds differ by 12.5 points, but the gain within each is the same.
+    of = rows[0.01, "linear"]
+    assert [of[name] for name in ("mean", "low", "high")] == pytest.approx([25, 25, 25])
+    assert (of["runs"], of["epochs"]) == (2, 5)
+    alone = rows[1.0, "weight_norm"]  # its second pair is still to be made
+    assert (alone["mean"], alone["low"], alone["runs"]) == (12.5, -np.inf, 1)
+
+
+def test_options_of_training_are_in_the_setting(tmp_path: Path) -> None:
+    columns = {"state": "done", "n_classes": 4, "n_tasks": 2, "final": 1.0}
+    options = {"clip": 10.0, "start": "authors", "precision": "bfloat16"}
+    with open_store(tmp_path) as store:
+        store.describe("", {"cifar10 images": ("f" * 64, ABOUT)}, version="1")
+        own = NETWORK | {"balance": 1.0, "head": "linear", "mask": "none", "seed": 0, "order": 0}
+        store.plan({"usual": own, "other": own | options})
+        store.save([Record("usual", columns), Record("other", columns)])
+    settings = make_tables(load(tmp_path))["replay"]["setting"].to_list()
+    plain = "5 epochs a task, 20 remembered of a class, batch 8, adam at 0.001"
+    assert settings == [plain, f"{plain}, clipped at 10, the authors' starts, bfloat16"]
+
+
 def test_what_was_lost_to_a_cause_is_found_network_by_network(folder: Path) -> None:
     tables = make_tables(load(folder))
     row = tables["replay"].filter(balance=0.01, name="linear").row(0, named=True)
@@ -138,38 +162,14 @@ def test_settings_that_differ_are_told_apart(folder: Path) -> None:
     assert any("10 epochs" in title for title in titles)
 
 
-@pytest.mark.parametrize(
-    ("gains", "verdict"),
-    [({0.01: 9, 0.1: 1}, HOLDS), ({0.01: 9, 0.1: -1}, FAILS), ({0.01: 1, 0.1: 2}, FAILS)],
-)
-def test_the_papers_last_conclusion(gains: dict[float, float], verdict: str) -> None:
-    cell = {"features": "f", "scenario": "s", "label": "l", "setting": "x", "head": "linear"}
-    rows = [
-        cell | {"balance": balance, "mask": mask, "mean": 50.0 + gain * (mask == "group")}
-        for balance, gain in gains.items()
-        for mask in ("none", "group")
-    ]
-    found = group_masking(pl.DataFrame(rows))
-    assert found is not None
-    assert found[1] == (verdict == HOLDS)
-    assert f"balance 0.01: {gains[0.01]:+.2f}" in found[0]
-    assert group_masking(pl.DataFrame(rows[:2])) is None  # one balance tells nothing
-
-
-def test_settings_are_judged_one_by_one() -> None:
-    """One with gains 9 and 1, and one with 1 and 2: together they would hold."""
-    cell = {"features": "f", "scenario": "s", "label": "l", "head": "linear"}
-    rows = [
-        cell | {"setting": name, "balance": balance, "mask": mask, "mean": gain * (mask == "group")}
-        for name, gains in {"5 epochs": (9.0, 1.0), "20 epochs": (1.0, 2.0)}.items()
-        for balance, gain in zip((0.01, 0.1), gains, strict=True)
-        for mask in ("none", "group")
-    ]
-    assert group_masking(pl.DataFrame(rows)) == (
-        "gains by group masking: 5 epochs: balance 0.01: +9.00, balance 0.1: +1.00; "
-        "20 epochs: balance 0.01: +1.00, balance 0.1: +2.00",
-        False,
-    )
+def test_titles_say_in_what_settings_differ(folder: Path) -> None:
+    tables = make_tables(load(folder))
+    more = pl.col("setting").str.replace("5 epochs", "50 epochs") + ", bfloat16"
+    other = {name: pl.concat([tables[name], tables[name].with_columns(more)]) for name in OF_REPLAY}
+    (section,) = (s for s in make_sections(tables | other) if s.name == "replay")
+    titles = {figure.title for figure in section.panels[1].figures}
+    stream = "cifar10 images, cifar10"
+    assert titles == {f"{stream}, 5 epochs a task", f"{stream}, 50 epochs a task, bfloat16"}
 
 
 @pytest.mark.parametrize(("lowest", "kind"), [(0.01, "log"), (0.0, "linear")])

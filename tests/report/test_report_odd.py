@@ -16,7 +16,7 @@ from lastlayer.report import write
 
 def test_one_scenario_and_one_head(tmp_path: Path) -> None:
     page = Page(write(write_study(tmp_path, [Stream(heads=("slda",), orders=(0,))])))
-    assert page.sections == ["summary", "accuracy", "causes", "runs", "plan"]
+    assert page.sections == ["summary", "accuracy", "repairs", "runs", "plan"]
     assert "best is slda with" in page.words
 
 

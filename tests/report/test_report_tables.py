@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from made_up import CIFAR100, HUNDRED, PAPER, Stream, iid, write_study
+from made_up import ALL, CIFAR100, HUNDRED, LAYERS, PAPER, Stream, iid, write_study
 
-from lastlayer.report.topics import SHEETS, make_tables
+from lastlayer.report.topics import SHEETS, make_sections, make_tables
 from lastlayer.results import load_study as load
 from lastlayer.results.store import Record, open_store
 
 Tables = dict[str, pl.DataFrame]
+LAYERS_AND_MASKS = [name for name in ALL if name.partition("+")[0] in LAYERS]
 
 
 class Store:
@@ -52,7 +53,7 @@ def tables(study: Path) -> Tables:
 
 def test_no_table_of_the_paper_is_empty(tables: Tables) -> None:
     empty = [name for name, table in tables.items() if table.is_empty()]
-    assert empty == ["troubles"]
+    assert empty == ["starts", "troubles"]
 
 
 def test_final_accuracy_is_the_mean_over_orders(tables: Tables, store: Store) -> None:
@@ -81,11 +82,38 @@ def test_curves_are_counts_of_right_answers(tables: Tables, store: Store) -> Non
 
 def test_masks_are_averaged_over_layers(tables: Tables, store: Store) -> None:
     runs = store.runs(scenario="cifar100_lifelong", mask="group")
-    mean, deviation = tables["by_mask"].filter(kind="lifelong", mask="group").row(0)[2:4]
+    row = tables["by_mask"].filter(kind="lifelong", mask="group").row(0, named=True)
+    mean, deviation = row["mean"], row["deviation"]
     orders = [[run["final"] for run in runs if run["order"] == order] for order in range(3)]
     assert len(runs) == 15
     assert mean == pytest.approx(100 * np.mean(orders))
     assert deviation == pytest.approx(100 * np.std(np.mean(orders, axis=1)))
+
+
+def test_masks_are_averaged_within_one_start(tmp_path: Path) -> None:
+    study = [Stream(heads=LAYERS_AND_MASKS, start=start) for start in ("uniform", "normal")]
+    folder = write_study(tmp_path, study)
+    tables = make_tables(load(folder))
+    found = tables["by_mask"].select("start", "mask", "mean").rows()
+    assert [row[:2] for row in found] == [
+        (start, mask) for start in ("normal", "uniform") for mask in ("none", "group", "single")
+    ]
+    runs = load(folder).done
+    for start, mask, mean in found:
+        mine = runs.filter(pl.col("start").is_null() | (pl.col("start") == start), mask=mask)
+        assert mean == pytest.approx(100 * mine["final"].mean())
+    # Both starts of each head that has two stand side by side; the charts show the first.
+    ways = tables["starts"].select("name", "way", "mean").rows()
+    assert len(ways) == 2 * 3 * 3
+    for name, way, mean in ways:
+        head, _, mask = name.partition("+")
+        mine = runs.filter(head=head, mask=mask or "none", start=way)
+        assert mean == pytest.approx(100 * mine["final"].mean())
+    shown = dict(tables["accuracy"].select("name", "mean").rows())
+    assert all(shown[name] == mean for name, way, mean in ways if way == "uniform")
+    (section,) = (s for s in make_sections(tables) if s.name == "masks")
+    titles = [figure.title for figure in section.panels[0].figures]
+    assert titles == [f"Masks, averaged over layers, {s} start" for s in ("uniform", "normal")]
 
 
 def test_an_average_is_over_the_streams_that_have_all_heads(tables: Tables) -> None:
@@ -233,14 +261,14 @@ def test_first_task_since_it_was_learned(tables: Tables, store: Store) -> None:
     assert part["learned"].to_list() == [1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5]
 
 
-def test_causes_are_shares_of_the_test_set(tables: Tables, store: Store) -> None:
+def test_repairs_are_shares_of_the_test_set(tables: Tables, store: Store) -> None:
     runs = store.runs(scenario="cifar10", head="slda", preset="paper")
     part = dict(
-        tables["causes"].filter(scenario="cifar10", name="slda").select("cause", "mean").rows()
+        tables["repairs"].filter(scenario="cifar10", name="slda").select("what", "mean").rows()
     )
-    assert part["later classes"] == pytest.approx(
-        100 * np.mean([run["lost_to_interference"] for run in runs]) / 200
-    )
+    assert len(part) == 10
+    for name, mean in part.items():
+        assert mean == pytest.approx(100 * np.mean([run[name] for run in runs]) / 200)
 
 
 def test_presets_stand_side_by_side(tables: Tables, store: Store) -> None:
@@ -284,7 +312,7 @@ def test_diverged_runs_are_in_no_average(tmp_path: Path) -> None:
 def test_one_run_has_no_deviation(tmp_path: Path) -> None:
     streams = [Stream(heads=("linear",), orders=(0,)), iid("mine", "class", 4, orders=(0,))]
     tables = make_tables(load(write_study(tmp_path, streams)))
-    for name in ("accuracy", "curves", "by_kind", "causes", "iid"):
+    for name in ("accuracy", "curves", "by_kind", "repairs", "iid"):
         assert tables[name].height, name
         assert tables[name]["deviation"].count() == 0, name
 

@@ -62,29 +62,29 @@ def test_a_table_that_is_not_there_drops_its_topic_and_no_other(
         ]
 
 
-def test_causes_that_are_not_there_are_not_on_the_page(alone: Path) -> None:
-    (alone / "tables" / "causes.csv").unlink()
+def test_repairs_that_are_not_there_are_not_on_the_page(alone: Path) -> None:
+    (alone / "tables" / "repairs.csv").unlink()
     (alone / "tables" / "about.csv").unlink()
     page = Page(write(alone))
-    assert "causes" not in page.sections
+    assert "repairs" not in page.sections
     assert "runs" not in page.sections
     assert "accuracy" in page.sections
     assert "nothing was planned" not in page.words
 
 
 def test_a_table_of_another_version_is_left_out_in_words(alone: Path) -> None:
-    path = alone / "tables" / "causes.csv"
-    path.write_text(path.read_text().replace("cause,", "reason,", 1))
+    path = alone / "tables" / "repairs.csv"
+    path.write_text(path.read_text().replace("what,", "reason,", 1))
     page = Page(write(alone))
-    assert "causes" not in page.sections
-    assert "tables/causes.csv has other columns than this version of lastlayer knows" in page.words
+    assert "repairs" not in page.sections
+    assert "tables/repairs.csv has other columns than this version of lastlayer knows" in page.words
 
 
 @pytest.mark.parametrize(
     ("name", "damage"),
     [
-        ("causes", lambda text: text[: len(text) // 2].rpartition(b",")[0] + b',"x\n'),
-        ("causes", lambda text: text.replace(b"changed vectors", b"the weather")),
+        ("repairs", lambda text: text[: len(text) // 2].rpartition(b",")[0] + b',"x\n'),
+        ("repairs", lambda text: text.replace(b"repair_either", b"the_weather")),
         ("accuracy", lambda text: re.sub(rb"\n(.*?),5,", rb"\n\1,five,", text)),
         ("curves", lambda text: re.sub(rb",(\d+\.\d+),", rb",inf,", text)),
         ("iid", lambda text: text + b"\xff\xfe\n"),

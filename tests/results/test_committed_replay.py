@@ -5,25 +5,28 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from lastlayer.analysis.verdict import paired_difference
 from lastlayer.catalogue import split_name
 from lastlayer.results.tables import SHARES, replay_accuracy
 from lastlayer.study.plan import read_plan
 from lastlayer.training.replay import Network
 
 TOP = Path(__file__).parents[2]
-PLAN_OF_20 = TOP / "results" / "replay" / "20-epochs.toml"
+FOLDER = TOP / "results" / "replay"
+SETTINGS = {"5": (5, "pytorch"), "20": (20, "pytorch"), "20, authors'": (20, "authors")}
 BALANCES = (0.01, 0.1, 0.5, 1.0)
 NAMES = ("linear", "linear+group", "weight_norm", "weight_norm+group")
 
 
-def networks(name: str) -> pl.DataFrame:
-    file = TOP / "results" / "replay" / name
-    return pl.read_csv(file, schema_overrides={"diverged": pl.Int64})
+def networks(setting: str) -> pl.DataFrame:
+    epochs, start = SETTINGS[setting]
+    runs = pl.read_csv(FOLDER / "runs.csv", schema_overrides={"diverged": pl.Int64})
+    return runs.filter(epochs=epochs, start=start)
 
 
 @pytest.fixture(name="table", scope="module")
 def _table() -> pl.DataFrame:
-    return replay_accuracy(networks("runs.csv"))
+    return replay_accuracy(networks("5"))
 
 
 @pytest.fixture(name="rows", scope="module")
@@ -39,25 +42,26 @@ def cell(table: pl.DataFrame, balance: float, name: str) -> dict[str, float | No
 
 
 def test_none_is_missing() -> None:
-    for name, plan in (("runs.csv", "replay"), ("20-epochs.csv", str(PLAN_OF_20))):
-        runs = read_plan(plan)[0].replay
-        wanted = {(r.network, r.rules.epochs) for block in runs for r in block.runs((0, 1, 2))}
-        rows = networks(name).iter_rows(named=True)
-        found = [
-            (Network(row["head"], row["mask"], row["balance"], row["seed"]), row["epochs"])
-            for row in rows
-        ]
+    plans = {"5": "5-epochs.toml", "20": "20-epochs.toml", "20, authors'": "authors-20-epochs.toml"}
+    for setting, plan in plans.items():
+        blocks = read_plan(str(FOLDER / plan))[0].replay
+        wanted = [run for block in blocks for run in block.runs((0, 1, 2))]
+        rows = list(networks(setting).iter_rows(named=True))
+        found = [Network(r["head"], r["mask"], r["balance"], r["seed"]) for r in rows]
         assert len(found) == len(wanted)
-        assert set(found) == wanted
+        assert set(found) == {run.network for run in wanted}
+        for row in rows:
+            assert all(row[name] == value for name, value in wanted[0].settings.items()
+                       if name in row and name != "balance")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("balance", "epochs"), [(0.01, 5), (0.1, 5), (0.5, 5), (1.0, 5), (0.01, 20), (0.1, 20)]
-)
-def test_accuracy(rows: list[list[str]], balance: float, epochs: int) -> None:
-    table = replay_accuracy(networks("runs.csv" if epochs == 5 else "20-epochs.csv"))
-    place = [f"{balance:g}", str(epochs)]
-    row = next(row for row in rows if row[:2] == place and len(row) == 7)
+@pytest.mark.parametrize(("balance", "setting"), [
+    (0.01, "5"), (0.1, "5"), (0.5, "5"), (1.0, "5"), (0.01, "20"), (0.1, "20"),
+    (0.01, "20, authors'"), (0.1, "20, authors'"),
+])  # fmt: skip
+def test_accuracy(rows: list[list[str]], balance: float, setting: str) -> None:
+    table = replay_accuracy(networks(setting))
+    row = next(row for row in rows if row[:2] == [f"{balance:g}", setting] and len(row) == 7)
     for name, text in zip(NAMES, row[3:], strict=True):
         found = cell(table, balance, name)
         mean, deviation = found["mean"], found["deviation"]
@@ -78,20 +82,32 @@ def test_causes_of_loss(table: pl.DataFrame, rows: list[list[str]]) -> None:
 
 
 def test_what_group_masking_adds(rows: list[list[str]]) -> None:
-    shown = [row for row in rows if len(row) == 4 and row[1] in ("5", "20")]
-    assert len(shown) == 6
-    for balance, epochs, *gains in shown:
-        runs = networks("runs.csv" if epochs == "5" else "20-epochs.csv")
+    shown = [row for row in rows if len(row) == 4 and row[1] in SETTINGS]
+    assert len(shown) == 8
+    for balance, setting, *gains in shown:
         for layer, text in zip(("linear", "weight_norm"), gains, strict=True):
-            some = runs.filter(head=layer, balance=float(balance)).sort("seed")
+            some = networks(setting).filter(head=layer, balance=float(balance)).sort("seed")
             none, group = (some.filter(mask=mask)["final"].to_numpy() for mask in ("none", "group"))
             gain = 100 * (group - none)
             assert text == f"{gain.mean():+.2f} ± {gain.std():.2f}"
 
 
+def test_the_page_has_the_gains_of_the_networks() -> None:
+    gains = pl.read_csv(FOLDER / "tables" / "masking_gain.csv")
+    assert len(gains) == 16
+    for row in gains.iter_rows(named=True):
+        start = "authors" if "authors" in row["setting"] else "pytorch"
+        setting = next(name for name, of in SETTINGS.items() if of == (row["epochs"], start))
+        some = networks(setting).filter(head=row["head"], balance=row["balance"]).sort("seed")
+        group, none = (100 * some.filter(mask=m)["final"].to_numpy() for m in ("group", "none"))
+        found = paired_difference(group, none)
+        shown = [row[name] for name in ("mean", "low", "high")]
+        assert shown == pytest.approx([found.mean, found.low, found.high], rel=1e-5)
+
+
 def test_numbers_in_the_text() -> None:
     text = " ".join((TOP / "docs" / "replay.md").read_text(encoding="utf-8").split())
-    runs, longer = networks("runs.csv"), networks("20-epochs.csv")
+    runs, longer = networks("5"), networks("20")
 
     def mean(of: pl.DataFrame, balance: float, name: str, what: pl.Expr) -> str:
         head, mask = split_name(name)
@@ -102,7 +118,8 @@ def test_numbers_in_the_text() -> None:
     for balance in (0.01, 1.0):
         less, more = (mean(runs, balance, name, forgetting) for name in ("linear+group", "linear"))
         assert f"{less} % instead of {more} % at {balance:g}" in text
-    table = pl.read_csv(TOP / "results" / "replay" / "tables" / "replay.csv")
+    table = pl.read_csv(FOLDER / "tables" / "replay.csv")
+    table = table.filter(pl.col("setting").str.starts_with("5 epochs"))
     for balance in (0.01, 1.0):
         some = table.filter(balance=balance, head="linear")
         after = [some.filter(mask=mask)["learned"].item() for mask in ("group", "none")]

@@ -191,3 +191,20 @@ def test_no_results_and_an_empty_file_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / FILE).touch()
     with pytest.raises(FileFormatError, match="empty"):
         load_study(tmp_path)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_after_an_error_the_same_store_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    with open_store(tmp_path) as store:
+        store.plan({"one": RUN, "two": RUN | {"order": 1}})
+        with monkeypatch.context() as patch:
+            patch.setattr("lastlayer.results.store.seal_runs", fail)
+            with pytest.raises(error):
+                store.save([Record("one", DONE, {})])
+        store.save([Record("two", DONE, {})])
+    assert load_study(tmp_path).runs["state"].to_list() == ["planned", "done"]

@@ -36,3 +36,9 @@ def test_the_best_head_is_named_with_its_mask() -> None:
         )
     )
     assert table.select("features", "head", "mean").rows() == [("a", "cosine+single", 0.8)]
+
+
+def test_of_equally_good_heads_the_thriftiest_is_the_best() -> None:
+    equal = [("a", name, "none", None, 0.8) for name in ("knn", "mean", "slda")]
+    for rows in (equal, equal[::-1]):
+        assert best_heads(runs(*rows))["head"].to_list() == ["mean"]

@@ -116,6 +116,26 @@ def test_no_flipped_bit_of_an_accuracy_goes_unnoticed(tmp_path: Path) -> None:
             load_study(tmp_path)
 
 
+@pytest.mark.parametrize("name", [b"one", b"norm"])
+def test_a_damaged_index_hides_nothing(tmp_path: Path, name: bytes) -> None:
+    """Names of runs and of arrays lie in rows, which have checksums, and again in indices."""
+    content = (keep(tmp_path) / FILE).read_bytes()
+    study = load_study(tmp_path)
+    expected = study.array_names(), {d: a.tolist() for d, a in study.arrays("norm").items()}
+    places = [at for at in range(len(content)) if content[at : at + len(name)] == name]
+    assert len(places) > 1
+    for place in places:
+        damaged = bytearray(content)
+        damaged[place + 1] ^= 1
+        (tmp_path / FILE).write_bytes(damaged)
+        try:
+            study = load_study(tmp_path)
+            found = study.array_names(), {d: a.tolist() for d, a in study.arrays("norm").items()}
+        except LastLayerError:
+            continue
+        assert found == expected
+
+
 STRANGERS = [
     "CREATE TRIGGER better AFTER UPDATE ON run BEGIN UPDATE run SET final = 1; END",
     "CREATE VIEW more AS SELECT * FROM run",

@@ -11,6 +11,7 @@ from tests.scenarios.toy_labels import toy
 from lastlayer import scenarios
 from lastlayer.errors import ArgumentError, LabelError, LastLayerError, OptionError
 from lastlayer.scenarios import Scenario
+from lastlayer.scenarios.scenario import column
 
 DATA = toy({"y": [0, 1, 2, 3]})
 
@@ -79,3 +80,12 @@ def test_scenarios_put_together_by_hand(changes: dict[str, Any]) -> None:
     Scenario(**right)  # type: ignore[arg-type]
     with pytest.raises(LastLayerError, match="expected"):
         Scenario(**(right | changes))
+
+
+def test_a_label_column_may_hold_values_below_ten_million() -> None:
+    def read(value: int) -> torch.Tensor:
+        return column(SimpleNamespace(labels={"y": torch.tensor([value])}), "y")
+
+    assert read(9_999_999).item() == 9_999_999
+    with pytest.raises(LabelError, match="values below 10000000"):
+        read(10_000_000)

@@ -1,15 +1,14 @@
 """Kills a study of networks at random moments, in processes of its own; run by its test."""
 
-import os
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from killing import KILLS, kill
 from small_replay import plan_of, small_root
 
+from killing import KILLS, fork, kill
 from lastlayer.study.conduct import conduct
 from lastlayer.study.prepare import prepare
 
@@ -17,16 +16,10 @@ torch.set_num_threads(1)
 
 
 def start(folder: Path, root: Path) -> int:
-    child = os.fork()
-    if child:
-        return child
-    status = 1
-    try:
-        ready = prepare(plan_of(), folder, root)
-        conduct(ready, "text", folder, version="1", device="cpu")
-        status = 0
-    finally:
-        os._exit(status)
+    def do() -> None:
+        conduct(prepare(plan_of(), folder, root), "text", folder, version="1", device="cpu")
+
+    return fork(do)
 
 
 if __name__ == "__main__":

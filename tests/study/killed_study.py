@@ -9,9 +9,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from killing import KILLS, finish, kill
 from small_data import small_data
 
+from killing import KILLS, finish, kill
 from lastlayer.errors import WriteError
 from lastlayer.study.conduct import conduct
 from lastlayer.study.plan import Plan

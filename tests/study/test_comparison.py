@@ -1,15 +1,16 @@
-"""Comparing heads: the table, the ranking, the upper bound, and the sentence."""
+"""Comparing heads: the table, the ranking, and the upper bound."""
 
 import polars as pl
 import pytest
+from sklearn.linear_model import LogisticRegression
 from small_data import small_data
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS as HEADS_
 from lastlayer.errors import DataError, OptionError, UnknownNameError
 from lastlayer.features import Features
 from lastlayer.scenarios import incremental
-from lastlayer.study import Bound, Run, ScenarioSpec, advise, rank, upper_bound
+from lastlayer.study import Run, ScenarioSpec, rank, upper_bound
+from lastlayer.study.comparison import WORK
 from lastlayer.study.scenario_spec import GivenScenario
 
 DATA = small_data()
@@ -92,19 +93,22 @@ def test_orders_are_a_number_or_seeds(table: pl.DataFrame) -> None:
     assert some["order"].unique(maintain_order=True).to_list() == [5, 2]
 
 
-def test_without_any_reference_it_is_said() -> None:
-    data = Features.from_arrays(DATA.train.z, DATA.train.y, test=(DATA.test.z, DATA.test.y))
-    nothing = {name: card for name, card in HEADS_.items() if name == "linear"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lastlayer.study.comparison.HEADS", nothing)
-        with pytest.raises(DataError, match="no head could learn from everything at once"):
-            upper_bound(data, "incremental:3", lr=1e38, device="cpu")
+def test_what_is_too_large_to_retrain_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WORK, "cpu", 10)
+    with pytest.raises(DataError, match=r"rows × .* classes are too many to retrain on here"):
+        upper_bound(DATA, "incremental:3", device="cpu")
 
 
-def test_advice_without_a_bound() -> None:
-    ranking = pl.DataFrame({"head": ["slda", "linear"], "accuracy": [0.669, 0.187]})
-    expected = "Use slda: it ends at 66.9 %; an ordinary linear layer falls to 18.7 %."
-    assert advise(ranking) == expected
+def test_the_bound_is_also_there_behind_a_map() -> None:
+    plain, behind = (
+        upper_bound(DATA, "incremental:3", behind=name, device="cpu")
+        for name in (None, "random_slda")
+    )
+    assert plain.name == "softmax regression"
+    assert behind.name == "softmax regression behind the map of random_slda"
+    assert behind.accuracy > 0.9
+    with pytest.raises(OptionError, match="expected a head behind a feature map, got 'slda'"):
+        upper_bound(DATA, "incremental:3", behind="slda", device="cpu")
 
 
 def test_another_label_can_be_learned() -> None:
@@ -122,7 +126,6 @@ def test_a_diverged_head_comes_last() -> None:
     wild = ll.compare(DATA, "iid", ["linear", "mean"], orders=[0, 1], lr=1e38, device="cpu")
     ranking = rank(wild)
     assert ranking.select("head", "diverged").rows() == [("mean", 0), ("linear", 2)]
-    assert "an ordinary linear layer diverges" in advise(ranking, Bound("mean", 0.99))
 
 
 def test_a_run_that_fails_is_left_out_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +154,16 @@ def test_what_cannot_be_compared_is_said(
         ll.compare(DATA, scenario, heads, orders=[0])
 
 
-def test_the_bound_is_the_best_head_on_everything() -> None:
-    bound = upper_bound(DATA, "incremental:3", device="cpu")
-    everything = ll.compare(DATA, "iid", [bound.head, "mean", "linear"], orders=[0], device="cpu")
-    best = rank(everything)
-    assert best.row(0)[:2] == (bound.head, bound.accuracy)
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_the_bound_is_a_converged_softmax_regression(scale: float) -> None:
+    """Scikit-learn's, whatever the scale of the features."""
+    train, test = DATA.train, DATA.test
+    data = Features.from_arrays(scale * train.z, train.y, test=(scale * test.z, test.y))
+    bound = upper_bound(data, "incremental:3", device="cpu")
+    theirs = LogisticRegression(C=10, max_iter=1000).fit(train.z.numpy(), train.y.numpy())
+    assert bound.accuracy == pytest.approx(
+        theirs.score(test.z.numpy(), test.y.numpy()), abs=2.5 / len(test)
+    )
 
 
 def test_of_equally_good_heads_the_thriftiest_comes_first() -> None:
@@ -163,34 +171,3 @@ def test_of_equally_good_heads_the_thriftiest_comes_first() -> None:
     table = pl.DataFrame({"head": heads, "mask": "none", "order": 0, "task": 0, "epoch": 1,
                           "accuracy": [1.0, 1.0, 1.0, 1.0, 0.5]})  # fmt: skip
     assert rank(table)["head"].to_list() == ["mean", "linear", "median", "knn", "slda"]
-
-
-@pytest.mark.parametrize(
-    ("rows", "sentence"),
-    [
-        (
-            [("slda", 0.669), ("linear", 0.187)],
-            "Use slda: it ends at 66.9 %, 2.4 points below weight_norm trained on everything at "
-            "once (69.3 %); an ordinary linear layer falls to 18.7 %.",
-        ),
-        (
-            [("slda", 0.70), ("linear", 0.69)],
-            "Use slda: it ends at 70.0 %, 0.7 points above weight_norm trained on everything at "
-            "once (69.3 %); an ordinary linear layer reaches 69.0 %.",
-        ),
-        (
-            [("linear", 0.693), ("slda", 0.60)],
-            "Use linear: it ends at 69.3 %, as good as weight_norm trained on everything at "
-            "once (69.3 %).",
-        ),
-        (
-            [("mean", 1.0), ("slda", 1.0), ("knn", 1.0)],
-            "Use mean (slda, knn are as good): it ends at 100.0 %, 30.7 points above weight_norm "
-            "trained on everything at once (69.3 %).",
-        ),
-        ([("linear", None)], "No head has learned anything: use a smaller learning rate."),
-    ],
-)
-def test_the_sentence(rows: list[tuple[str, float | None]], sentence: str) -> None:
-    ranking = pl.DataFrame(rows, schema={"head": pl.String, "accuracy": pl.Float64}, orient="row")
-    assert advise(ranking, Bound("weight_norm", 0.693)) == sentence

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from small_data import N_CLASSES, H, small_data
 
-from lastlayer.analysis import causes_of_loss
+from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS, trace_losses
 from lastlayer.catalogue import PAPER_HEADS
-from lastlayer.errors import PlanError
+from lastlayer.errors import BusyError, PlanError, WriteError
 from lastlayer.features import Features
 from lastlayer.results import Study, load_study
+from lastlayer.results.store import open_store
 from lastlayer.study.conduct import Watch, conduct
 from lastlayer.study.plan import Plan
 from lastlayer.study.prepare import Prepared, prepare
@@ -103,14 +104,16 @@ def test_data_count_by_content_not_by_name(file: str, tmp_path: Path) -> None:
     assert len(ready.runs) == 16
 
 
-def test_causes_of_loss_are_those_of_the_head_itself(file: str, tmp_path: Path) -> None:
+def test_losses_are_those_of_the_head_itself(file: str, tmp_path: Path) -> None:
     plan = plan_of({"features": file, "scenario": "incremental:3", "heads": list(PAPER_HEADS)})
     study, made = make(plan, tmp_path / "out")
     linear = study.done.filter(study.done["head"] != "knn")
-    causes, right = study.arrays("causes", linear), study.arrays("right_by_class", linear)
-    assert set(causes) == set(linear["digest"])
+    names = ("repairs", "fates", "interference", "right_by_class")
+    repairs, fates, hidden, right = (study.arrays(name, linear) for name in names)
+    assert set(repairs) == set(fates) == set(hidden) == set(linear["digest"])
     for row in linear.iter_rows(named=True):
-        counts, curve = causes[row["digest"]], right[row["digest"]]
+        digest = row["digest"]
+        counts, curve = repairs[digest], right[digest]
         order = next(o.task_order for o in made if o.run.order == row["order"])
         for c in range(N_CLASSES):
             came = order.index(c // 2)
@@ -119,6 +122,12 @@ def test_causes_of_loss_are_those_of_the_head_itself(file: str, tmp_path: Path) 
             assert counts[-1, c].sum() >= was - now
             assert counts[came, c].sum() == 0
         assert row["lost"] == counts[-1].sum()
+        assert [row[name] for name in FATES] == fates[digest][-1].sum(0).tolist()
+        assert [row[f"repair_{name}"] for name in REPAIRS] == counts[-1].sum(0).tolist()
+        split = [row[f"interference_{name}"] for name in INTERFERENCE]
+        assert split == hidden[digest][-1].sum(0).tolist()
+        assert sum(split) == row["repair_no_later_classes"] + row["repair_either"]
+        assert row["kept"] + row["gained"] == curve[-1].sum()
     whole = study.arrays("weight")
     assert set(whole) == set(linear.filter(linear["order"] == 0)["digest"])
     assert study.arrays("data_angles").keys() == whole.keys()
@@ -150,7 +159,8 @@ def test_stored_vectors_give_the_stored_answers(file: str, tmp_path: Path) -> No
             answers = (z @ weight[task].T + biases[digest][task]).argmax(axis=1)
             count = np.bincount(y[answers == y], minlength=N_CLASSES)
             np.testing.assert_array_equal(count, right[digest][5 * (task + 1)])
-        assert causes_of_loss(weight, biases[digest], z, y, np.array([0, 0, 1, 1, 2, 2])).any()
+        losses = trace_losses(weight, biases[digest], z, y, np.array([0, 0, 1, 1, 2, 2]))
+        assert losses.repairs.any()
 
 
 def test_features_that_are_optional_may_be_missing(file: str, tmp_path: Path) -> None:
@@ -206,3 +216,19 @@ def test_held_out_samples_come_from_the_training_data(file: str, tmp_path: Path)
     assert not {r.tobytes() for r in data.test.z.numpy()} & {
         r.tobytes() for r in data.train.z.numpy()
     }
+
+
+def test_while_another_writes_it_refuses_unless_told_to_wait(file: str, tmp_path: Path) -> None:
+    ready = prepare(plan_of({"features": file, **INCREMENTAL}), Path("features"))
+    waits: list[str] = []
+
+    def stop() -> None:
+        waits.append("waits")
+        raise InterruptedError
+
+    with open_store(tmp_path):
+        with pytest.raises(BusyError, match="another process is writing"):
+            conduct(ready, "text", tmp_path, version="1", watch=Watch(on_wait=stop))
+        with pytest.raises(WriteError):
+            conduct(ready, "text", tmp_path, version="1", wait=True, watch=Watch(on_wait=stop))
+    assert waits == ["waits"]

@@ -1,6 +1,7 @@
 """Making runs: grouped or alone the same, in canonical numbers, and failures are values."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from lastlayer.heads import make_head
 from lastlayer.scenarios import subset
 from lastlayer.study import Failure, Result, Run, ScenarioSpec, execute
 from lastlayer.training.batches import shuffled_batches
+from lastlayer.training.feed import feed
 
 DATA = {"small": small_data()}
 SPEC = ScenarioSpec("incremental", tasks=3)
@@ -195,3 +197,18 @@ def test_threads_make_no_difference(threads: int) -> None:
         torch.set_num_threads(before)
     for one in runs:
         np.testing.assert_allclose(found[one].by_class, expected[one].by_class, atol=1 / 50)
+
+
+def test_statistics_of_tasks_stay_within_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+
+    def watch(*args: Any, memory: int, **options: Any) -> Any:
+        given.append(memory)
+        return feed(*args, memory=memory, **options)
+
+    monkeypatch.setattr("lastlayer.study.heads.units.feed", watch)
+    runs = [run("slda", order=order) for order in (0, 1)]
+    outcomes = list(execute(runs, DATA, device="cpu", memory=1000))
+    assert all(isinstance(outcome, Result) for outcome in outcomes)
+    assert given
+    assert max(given) <= 1000

@@ -2,13 +2,12 @@
 
 import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from killing import run
 from lastlayer.results import load_study
 from lastlayer.results.store import FILE
 
@@ -16,16 +15,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system 
 
 
 def conduct(root: Path, task: str) -> str:
-    script = Path(__file__).with_name("killed_study.py")
-    done = subprocess.run(
-        [sys.executable, script, root, task],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run(Path(__file__).with_name("killed_study.py"), root, task)
 
 
 def content(folder: Path) -> tuple[list[object], list[object]]:

@@ -3,21 +3,19 @@
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from killing import KILLS
 from numpy.typing import NDArray
 from small_data import small_data
 from small_replay import BLOCK, plan_of, small_root
 from tests.training.small_images import SmallNet
 from torch.nn import functional
 
+from killing import KILLS, run
 from lastlayer.errors import PlanError
 from lastlayer.layers import LAYERS
 from lastlayer.results import Study, load_study
@@ -264,17 +262,7 @@ def content(folder: Path) -> list[object]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> None:
-    top = Path(__file__).parents[2]
-    path = os.pathsep.join([str(top), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("killed_replay.py"), tmp_path],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) == KILLS // 5
+    assert int(run(Path(__file__).with_name("killed_replay.py"), tmp_path)) == KILLS // 5
     expected = content(tmp_path / "undisturbed")
     assert len(load_study(tmp_path / "undisturbed").replay.filter(state="done")) == 8
     for folder in sorted(tmp_path.glob("killed-*")):

@@ -8,7 +8,7 @@ from small_data import small_data
 
 import lastlayer as ll
 from lastlayer.errors import ArgumentError
-from lastlayer.study import Run, ScenarioSpec, advise, execute, rank, upper_bound
+from lastlayer.study import Run, ScenarioSpec, execute, rank, upper_bound
 from lastlayer.study.plan import read_plan
 
 DATA = small_data(n=60)
@@ -56,8 +56,6 @@ RANKING = pl.DataFrame({"head": ["slda"], "accuracy": [0.5]})
         (lambda: ll.load_study(None), "expected a path as folder, got None"),
         (lambda: ll.load_study(b"runs"), "expected a path as folder, got a bytes"),
         (lambda: rank([1]), "expected a polars table as table, got a list"),
-        (lambda: advise(None), "expected a polars table as ranking, got None"),
-        (lambda: advise(RANKING, 0.5), "expected a Bound as bound, got a float"),
         (lambda: read_plan(None), "expected the name of a plan"),
     ],
 )
@@ -72,7 +70,6 @@ def test_a_wrong_type_is_named(call: Callable[[], object], message: str) -> None
     [
         (lambda: rank(RANKING), "got no column mask, order, task, epoch"),
         (lambda: rank(RANKING.clear()), "got no column"),
-        (lambda: advise(RANKING.clear()), "got no row"),
         (lambda: ll.compare(DATA, "iid", ["mean"], orders=0), "orders from 1 to 10000, got 0"),
         (lambda: ll.compare(DATA, "iid", ["mean"], orders=10**26), "orders from 1 to 10000"),
         (lambda: Run("x", ScenarioSpec("iid"), "mean", subset=10**12), "subset from 1 to 10000000"),

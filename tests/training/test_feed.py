@@ -17,7 +17,9 @@ from lastlayer.heads import (
 from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.training.batches import shuffled_batches
 from lastlayer.training.feed import _Feeder, feed, map_rows
+from lastlayer.training.fleet import Member
 from lastlayer.training.pool import Pool, Rules, Score, Stream
+from lastlayer.training.replay import ReplayRules
 
 N_CLASSES, H = 6, 5
 TASKS = tuple(torch.arange(600).view(3, 200))  # two classes each
@@ -195,3 +197,20 @@ def test_equal_sets_of_tasks_share_a_refresh(
     orders = ((0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 1, 2))
     feed(pool, streams(*orders), name, "exact", Rules(epochs=1), memory=memory)
     assert asked == len({frozenset(order[:n]) for order in orders for n in (1, 2, 3)})
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("memory", [1 << 29, 0])
+def test_streams_of_other_rows_have_maps_of_their_own(pool: Pool, memory: int) -> None:
+    halves = [Stream(tuple(task[half::2] for task in TASKS)) for half in (0, 1)]
+    rules = Rules(epochs=1, batch_size=33)
+    together = feed(pool, halves, "random_ridge", "exact", rules, memory=memory)
+    for stream, score in zip(halves, together, strict=True):
+        (alone,) = feed(pool, [stream], "random_ridge", "exact", rules, memory=memory)
+        assert score.by_class.equal(alone.by_class)
+
+
+def test_unless_told_training_is_the_papers() -> None:
+    assert Rules() == Rules(epochs=5, batch_size=264, skip_single=True)
+    assert ReplayRules() == ReplayRules(epochs=5, batch_size=8, per_class=2000)
+    assert Member("linear") == Member("linear", "none", None, 0, None, None)

@@ -1,5 +1,7 @@
 """A member of a fleet is trained as it would be alone, whatever its neighbours do."""
 
+import dataclasses
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -127,6 +129,44 @@ def test_a_batch_of_one_is_skipped_by_the_papers_rule() -> None:
         16,
         1,
     ]
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9), min_size=1, max_size=4).filter(any),
+    batch_size=st.integers(1, 4),
+    skip_single=st.booleans(),
+)
+def test_each_stream_gets_its_own_batches_and_shares_of_one(
+    sizes: list[int], batch_size: int, skip_single: bool
+) -> None:
+    """However unequal streams are, a batch of any size is an average over its own samples."""
+    streams = [Stream((torch.arange(n) + 1,), s) for s, n in enumerate(sizes)]
+    rules = Rules(batch_size=batch_size, skip_single=skip_single)
+    generators = [torch.Generator().manual_seed(stream.seed) for stream in streams]
+    device = torch.device("cpu")
+    met: list[list[int]] = [[] for _ in sizes]
+    for rows, share in epoch_of_batches(streams, 0, rules, generators, device):
+        shares = torch.full(rows.shape, 1 / rows.shape[1]) if share is None else share
+        assert rows.shape == shares.shape
+        for s, (own, weights) in enumerate(zip(rows, shares, strict=True)):
+            real = own > 0
+            assert (weights[real] == (1 / max(int(real.sum()), 1))).all()
+            assert not weights[~real].any()
+            met[s] += own[real].tolist()
+    for n, rows_met in zip(sizes, met, strict=True):
+        last = n % batch_size or batch_size  # the size of the last batch, one alone may be left out
+        left_out = (n if batch_size == 1 else 1) if skip_single and last == 1 else 0
+        assert len(rows_met) == len(set(rows_met)) == n - left_out
+
+
+@pytest.mark.parametrize("preset", ["paper", "exact"])
+def test_divergence_at_the_first_step_is_marked_from_there_on(preset: Preset) -> None:
+    pool = make_pool()
+    large = dataclasses.replace(pool, z=pool.z * 1e37)  # its gradient is no finite number
+    lost = train_fleet(large, [two_tasks(pool, 0)], [[Member("linear")]], preset, RULES)[0][0]
+    assert lost.diverged == 1
+    assert (lost.by_class[1:] == -1).all()
+    assert bool((lost.by_class[0] == -1).all()) == (preset == "exact")
 
 
 def test_a_repeated_task_is_shuffled_anew_each_time() -> None:

@@ -20,8 +20,8 @@ def draw(n: int, seed: int) -> tuple[Tensor, Tensor]:
 
 def test_it_is_scikit_learns_logistic_regression() -> None:
     z, y = draw(500, seed=0)
-    problem = _Problem(z, y, 3, None)
-    weight, converged, _ = problem.train(problem.start(), 0.01, torch.arange(500))
+    problem = _Problem(z, y, 3, None, torch.float64)
+    weight, converged, _ = problem.train(problem.start(), 0.01)
     assert converged
     rows = z.double().numpy()
     scaled = (rows - rows.mean(0)) / np.sqrt(problem.level)
@@ -45,10 +45,18 @@ def test_it_converges_and_follows_from_its_seed(kind: str | None) -> None:
     assert (one.predict(test_z) == test_y).double().mean() > 0.5
 
 
-def test_a_class_without_rows_never_wins() -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_class_without_rows_never_wins(quick: bool) -> None:
     z, y = draw(300, seed=0)
-    found = reference(z, y, n_classes=5)
+    found = reference(z, y, n_classes=5, quick=quick)
+    assert found.layer.bias.isinf().tolist() == [False] * 3 + [True] * 2
     assert set(found.predict(z).tolist()) <= {0, 1, 2}
+
+
+def test_the_quick_one_is_nearly_the_same() -> None:
+    z, y = draw(600, seed=0)
+    quick, exact = (reference(z, y, 3, quick=quick) for quick in (True, False))
+    assert (quick.predict(z) == exact.predict(z)).double().mean() > 0.99
 
 
 def test_constant_features_are_answered_and_too_few_rows_refused() -> None:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,14 @@ from lastlayer.advice.references import (
 from lastlayer.advice.stream import Description, describe
 from lastlayer.advice.why import LINEAR, Why, explain
 from lastlayer.advice.words import answer_of, reasons_of
+from lastlayer.arguments import expect, flag, whole
 from lastlayer.catalogue import card_of
 from lastlayer.estimator import HeadClassifier
 from lastlayer.features import Features, FeatureSet
+from lastlayer.features.data import TrainingFeatures
 from lastlayer.scenarios import Scenario
 from lastlayer.study import ScenarioSpec
+from lastlayer.study.comparison import head_names
 
 Progress = Callable[[str, float], None]  # takes what is done now, and the part of all that is done
 
@@ -89,7 +93,7 @@ class Advice:
 
 
 def advise(
-    data: Features | FeatureSet,
+    data: Features | TrainingFeatures | FeatureSet,
     scenario: str | ScenarioSpec | Scenario | None = None,
     *,
     group: str | None = None,
@@ -124,12 +128,16 @@ def advise(
     >>> advice.head, advice.fit().n_features_in_
     ('slda', 64)
     """
+    expect(data, (Features, TrainingFeatures, FeatureSet), "data", "Features, or a FeatureSet")
+    expect(scenario, (str, ScenarioSpec, Scenario, NoneType), "scenario", "a scenario")
+    expect(group, (str, NoneType), "group", "the name of a label column")
+    heads, seed = heads if heads is None else head_names(heads), whole(seed, "seed", 0, 2**63 - 1)
     needs = Needs(
-        linear,
-        read_bytes(memory) if isinstance(memory, str) else memory,
-        no_samples,
-        forgettable,
-        read_seconds(latency) if isinstance(latency, str) else latency,
+        flag(linear, "linear"),
+        None if memory is None else read_bytes(memory),
+        flag(no_samples, "no_samples"),
+        flag(forgettable, "forgettable"),
+        None if latency is None else read_seconds(latency),
     )
     tell = _Stages(progress)
     course = lay_out(data, scenario, group)

@@ -32,6 +32,10 @@ class Interval:
     low: float
     high: float
 
+    def turned(self) -> "Interval":
+        """Return the same difference, seen from the other side."""
+        return Interval(-self.value, -self.high, -self.low)
+
     def __str__(self) -> str:
         value, low, high = (
             f"{100 * x:.1f}".replace("-", "−") for x in (self.value, self.low, self.high)

@@ -11,6 +11,7 @@ from torch import Tensor
 from lastlayer.catalogue import SCENARIOS
 from lastlayer.errors import DataError, LabelError, OptionError
 from lastlayer.features import Features, FeatureSet
+from lastlayer.features.data import TrainingFeatures
 from lastlayer.names import look_up
 from lastlayer.scenarios import Scenario, iid
 from lastlayer.study import ScenarioSpec
@@ -62,7 +63,7 @@ class Course:
 
 
 def lay_out(
-    data: Features | FeatureSet,
+    data: Features | TrainingFeatures | FeatureSet,
     scenario: str | ScenarioSpec | Scenario | None,
     group: str | None = None,
 ) -> Course:
@@ -78,9 +79,9 @@ def lay_out(
     >>> course.notes
     ('10 classes do not divide into 3 tasks: they are shared out as evenly as can be, 4, 3, 3.',)
     """
-    whole = data if isinstance(data, Features) else None
-    train: FeatureSet = data.train if isinstance(data, Features) else data
-    test = getattr(whole, "test", None)
+    whole = None if isinstance(data, FeatureSet) else data
+    train: FeatureSet = data if isinstance(data, FeatureSet) else data.train
+    test = None if whole is None else whole.test
     _check_finite(train.z, "training")
     if test is not None:
         _check_finite(test.z, "test")
@@ -88,7 +89,7 @@ def lay_out(
     notes: tuple[str, ...] = ()
     if isinstance(spec, ScenarioSpec):
         spec, notes = _evenly(spec, train)
-    both = whole if whole is not None and test is not None else _TrainOnly(train, train)
+    both = whole if isinstance(whole, Features) else _TrainOnly(train, train)
     found = _build(spec, both)
     y = train.labels[found.label]
     n_classes = 1 + int(y.max())
@@ -147,13 +148,15 @@ def _build(spec: ScenarioSpec | Scenario | None, both: Features | _TrainOnly) ->
     return iid(both) if spec is None else spec.build(both, order=0)
 
 
-def _names(whole: Features | None, label: str, n_classes: int) -> tuple[str, ...]:
+def _names(
+    whole: Features | TrainingFeatures | None, label: str, n_classes: int
+) -> tuple[str, ...]:
     if whole is not None:
         return tuple(whole.names[label])
     return tuple(map(str, range(n_classes)))
 
 
-def _named_tasks(course: Course, spec: object, whole: Features | None) -> Course:
+def _named_tasks(course: Course, spec: object, whole: Features | TrainingFeatures | None) -> Course:
     """Name the tasks by the column that makes them, and tell of gaps in it."""
     column = spec.by if isinstance(spec, ScenarioSpec) else None
     if isinstance(spec, ScenarioSpec) and spec.kind in SCENARIOS:

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from lastlayer.advice.split import PART, Split, hold_out
 from lastlayer.catalogue import card_of, split_name
+from lastlayer.heads import Head
 from lastlayer.heads.gradient.members import Members
 from lastlayer.training.batches import BATCH_SIZE
 from lastlayer.training.fleet import EVALUATE, Member, launch
@@ -34,6 +35,7 @@ class Outcome:
     answers: Tensor  # (m,) int64, the class of each held-out row at the end; −1: it cannot say
     right: Tensor  # (checkpoints,) right answers on held-out rows of what has come by then
     vectors: Vectors | None = None  # at the checkpoints, where they were asked for
+    head: Head | None = None  # itself, where it is at hand and small
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,7 @@ class Trial:
     task: Tensor  # (n,) of each row
     checkpoints: tuple[int, ...]  # after which tasks heads are looked at; the last one is the last
     vectors_of: frozenset[str] = field(default_factory=frozenset)
+    group: Tensor | None = None  # (n,) the source of each row
 
     @property
     def n(self) -> int:
@@ -84,7 +87,8 @@ def thinned(trial: Trial, n_heads: int, seed: int = 0) -> Trial:
     """Hold out a part of what is learned from, to find rates by; thin what is too much."""
     rows = torch.cat(trial.split.tasks)
     y, task = trial.pool.y[rows], trial.task[rows]
-    held = hold_out(y, task, None, part=PART, turn=0, seed=seed)
+    group = None if trial.group is None else trial.group[rows]
+    held = hold_out(y, task, group, part=PART, turn=0, seed=seed)
     share = GRID_WORK / (n_heads * len(RATES) * max(work_of(trial), 1.0))
     kept = ~held
     if share < 1:
@@ -151,25 +155,27 @@ def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[
     step = Stepper(fleet, pool)
     epochs = epochs_for([len(rows) for rows in trials[0].split.tasks])
     rules = Rules(epochs=epochs, skip_single=False)
-    seen: list[Tensor] = []  # answers (S, K, m) at each checkpoint
+    points = {point for trial in trials for point in trial.checkpoints}
+    seen: dict[int, Tensor] = {}  # answers (S, K, m) at each checkpoint
     wanted = [k for k, pair in enumerate(pairs[0]) if pair[0] in trials[0].vectors_of]
     vectors: list[list[Tensor]] = []  # of those heads only
     for task in range(len(trials[0].split.tasks)):
         streams = [Stream((trial.split.tasks[task],)) for trial in trials]
         generators = [torch.Generator().manual_seed(task) for _ in trials]
-        for _ in range(epochs):
+        empty = not any(len(trial.split.tasks[task]) for trial in trials)  # all are held out
+        for _ in range(0 if empty else epochs):
             for rows, share in epoch_of_batches(streams, 0, rules, generators, pool.z.device):
                 step(rows, share)
         fleet.mark_diverged()
-        if task in trials[0].checkpoints:
-            seen.append(_answers(fleet, trials))
+        if task in points:
+            seen[task] = _answers(fleet, trials)
             if wanted:
                 vectors.append([part[:, wanted] for part in fleet.vectors()])
     return [
         [
             _outcome(
                 trials[s],
-                [answers[s, k] for answers in seen],
+                [seen[point][s, k] for point in trials[s].checkpoints],
                 [[part[s, wanted.index(k)] for part in parts] for parts in vectors]
                 if k in wanted and trials[s].vectors_of
                 else [],

@@ -34,8 +34,10 @@ from lastlayer.threads import one_core_each, thread_count
 from lastlayer.training.pool import Pool, Vectors
 
 CHECKPOINTS = 10  # at most so often is a head looked at on its way
+CURVE_ROWS = 500  # held-out rows that make a curve: to look at heads costs some of them seconds
 BATCH = 4096  # rows that a head without gradient is given at once
 LOGITS = 1 << 22  # at a time
+KEPT = 64 << 20  # bytes of a head that is kept until its time for one answer is taken
 TIMED = 31  # single predictions, of whose times the median is taken
 SUITED = 3.0  # heads without gradient are worth about so many times their multiplications
 
@@ -48,7 +50,7 @@ class Verdict:
 
     head: str  # with its mask
     answers: tuple[Tensor, ...]  # of each split, (m,) the class of each held-out row; −1: none
-    right: Tensor  # (checkpoints,) right answers on the way, over all splits
+    right: Tensor  # (checkpoints,) right answers on the way, over the splits that show it
     lr: float | None = None  # the rate to train it with; None: it needs none
     latency: float = math.nan  # seconds that one prediction takes, the median
     vectors: Vectors | None = None  # of the first split, at the checkpoints
@@ -62,7 +64,7 @@ class Judgement:
     splits: Sequence[Split]
     held_y: tuple[Tensor, ...]  # of each split, (m,) the right answers
     checkpoints: tuple[int, ...]
-    come: Tensor  # (checkpoints,) held-out rows of the tasks up to each, over all splits
+    come: Tensor  # (checkpoints,) held-out rows of the tasks up to each, over the same splits
     scale: float  # what features are divided by for heads trained by gradient
     epochs: int  # how often those are shown each task
     left_out: Mapping[str, str] = field(default_factory=dict)  # candidates, and why
@@ -76,6 +78,7 @@ def judge(
     splits: Sequence[Split] | None = None,
     vectors_of: frozenset[str] = frozenset(),
     rates: Mapping[str, float | None] | None = None,
+    curves: bool = True,
     progress: Progress | None = None,
 ) -> Judgement:
     """Let candidates learn the stream, and keep what they answer for the rows held out.
@@ -87,6 +90,8 @@ def judge(
         splits: the rows to use instead.
         vectors_of: heads trained by gradient whose output vectors are kept.
         rates: learning rates that are known already; None: they are looked for.
+        curves: whether to look at heads on the way too, in as many splits as make 500 rows, and
+            to take the time that they need for an answer.
         progress: called with the work done and all there is.
 
     >>> import lastlayer as ll
@@ -99,7 +104,7 @@ def judge(
     names = list(dict.fromkeys(all_heads() if heads is None else heads))
     parts = list(splits_of(course, seed) if splits is None else splits)
     scale = feature_scale(course.z[course.rows], NORM)
-    trials = _trials(course, parts, vectors_of)
+    trials = _trials(course, parts, vectors_of, curves)
     by_gradient = [name for name in names if card_of(name).by_gradient]
     left_out: dict[str, str] = {}
     if by_gradient and too_large(trials[0], len(by_gradient)):
@@ -119,7 +124,12 @@ def judge(
             shown[name] = outcomes
     return Judgement(
         {
-            name: _verdict(name, shown[name], lr.get(name), latency_of(name, course))
+            name: _verdict(
+                name,
+                shown[name],
+                lr.get(name),
+                latency_of(name, course, shown[name][0].head) if curves else math.nan,
+            )
             for name in names
             if name in shown
         },
@@ -176,7 +186,7 @@ def _verdict(name: str, outcomes: Sequence[Outcome], lr: float | None, latency: 
     return Verdict(
         name,
         tuple(outcome.answers for outcome in outcomes),
-        torch.stack([outcome.right for outcome in outcomes]).sum(0),
+        torch.stack([o.right for o in outcomes if len(o.right) == len(outcomes[0].right)]).sum(0),
         lr,
         latency,
         outcomes[0].vectors,
@@ -190,12 +200,23 @@ def share_right(judgement: Judgement, head: str) -> float:
     return float(torch.cat(right).mean())
 
 
-def _trials(course: Course, splits: Sequence[Split], vectors_of: frozenset[str]) -> list[Trial]:
+def _trials(
+    course: Course, splits: Sequence[Split], vectors_of: frozenset[str], curves: bool
+) -> list[Trial]:
     pool = Pool(course.z, course.y, course.z[:0], course.y[:0], course.n_classes)
-    points = checkpoints_of(course.n_tasks)
+    points = checkpoints_of(course.n_tasks) if curves else ()
+    looked_at = math.ceil(CURVE_ROWS / max(len(splits[0].held), 1))  # splits, the first ones
+    last = (course.n_tasks - 1,)
     task = course.task_of
     return [
-        Trial(pool, split, task, points, vectors_of if not number else frozenset())
+        Trial(
+            pool,
+            split,
+            task,
+            points if points and number < looked_at else last,
+            vectors_of if not number else frozenset(),
+            course.group,
+        )
         for number, split in enumerate(splits)
     ]
 
@@ -230,9 +251,9 @@ def _merged(parts: Sequence[dict[Any, Any]]) -> dict[Any, Any]:
 
 
 def _come(trials: Sequence[Trial]) -> Tensor:
-    """Count the held-out rows of the tasks up to each checkpoint, over all splits."""
+    """Count the held-out rows of the tasks up to each checkpoint, over the splits that show it."""
     counts = torch.zeros(len(trials[0].checkpoints), dtype=torch.int64)
-    for trial in trials:
+    for trial in (t for t in trials if t.checkpoints == trials[0].checkpoints):
         tasks = trial.task[trial.split.held]
         counts += torch.stack([(tasks <= point).sum() for point in trial.checkpoints])
     return counts
@@ -249,7 +270,8 @@ def _feed(trial: Trial, name: str) -> Outcome | str:
             if number in trial.checkpoints:
                 answers = answer() if bool(head.seen.any()) else answers
                 right.append(count_right(trial, answers, number))
-        return Outcome(answers, torch.stack(right))
+        small = card_of(name).size(head.in_features, head.n_classes, trial.n) <= KEPT
+        return Outcome(answers, torch.stack(right), head=head if small else None)
     except LastLayerError as error:
         return str(error)
 
@@ -276,15 +298,19 @@ def answers_of(head: Head, z: Tensor) -> Tensor:
     return torch.cat([head.predict(part.float()) for part in z.split(size)])
 
 
-def latency_of(name: str, course: Course) -> float:
+def latency_of(name: str, course: Course, learned: Head | None = None) -> float:
     """Return the median of the seconds that a head takes to answer once, all classes known.
 
-    Only one that keeps samples needs to learn for it: the others answer as fast whatever they know.
+    Only one that keeps samples needs to know them all: the others answer as fast whatever they
+    know, so one that has learned already will do.
     """
-    head = make_head(name, course.z.shape[1], course.n_classes)
     keeps = card_of(name).abilities.keeps_samples
-    rows = course.rows if keeps else course.rows[:BATCH]
-    learn(head, Pool(course.z, course.y, course.z[:0], course.y[:0], course.n_classes), rows)
+    if keeps or learned is None:
+        head = make_head(name, course.z.shape[1], course.n_classes)
+        rows = course.rows if keeps else course.rows[:BATCH]
+        learn(head, Pool(course.z, course.y, course.z[:0], course.y[:0], course.n_classes), rows)
+    else:
+        head = learned
     head.seen.fill_(True)
     one = course.z[course.rows[:1]].float()
     head.predict(one)

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass, fields
 
+from lastlayer.arguments import real, short, whole
 from lastlayer.catalogue import card_of
 from lastlayer.errors import OptionError
 
@@ -51,28 +52,32 @@ class Needs:
         return f"--{name.replace('_', '-')}"
 
 
-def read_bytes(text: str) -> int:
-    """Read a size of memory.
+def read_bytes(text: str | int) -> int:
+    """Read a size of memory; a number is one of bytes.
 
     >>> read_bytes("1MB"), read_bytes("64 KiB"), read_bytes("500")
     (1000000, 65536, 500)
     """
-    return int(_read(text, _BYTES, "a size such as 1MB or 64KiB"))
+    if isinstance(text, str):
+        return int(_read(text, _BYTES, "a size such as 1MB or 64KiB"))
+    return whole(text, "memory", least=1)
 
 
-def read_seconds(text: str) -> float:
-    """Read a time.
+def read_seconds(text: str | float) -> float:
+    """Read a time; a number is one of seconds.
 
     >>> read_seconds("1ms"), read_seconds("0.5 s")
     (0.001, 0.5)
     """
-    return _read(text, _SECONDS, "a time such as 1ms or 0.5s")
+    if isinstance(text, str):
+        return _read(text, _SECONDS, "a time such as 1ms or 0.5s")
+    return real(text, "latency")
 
 
 def _read(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zµ]*)\s*", text.lower())
     if match is None or match[2] not in units or float(match[1]) <= 0:
-        raise OptionError(f"expected {what}, got '{text}'")
+        raise OptionError(f"expected {what}, got '{short(text)}'")
     return float(match[1]) * units[match[2]]
 
 

@@ -19,14 +19,13 @@ from lastlayer.advice.needs import size_in_words, time_in_words
 from lastlayer.advice.split import PART
 from lastlayer.advice.why import LINEAR
 from lastlayer.atomic import in_place_of
-from lastlayer.catalogue import card_of, split_name
+from lastlayer.catalogue import split_name
+from lastlayer.report.looks import look_of
 
 if TYPE_CHECKING:
     from lastlayer.advice.answer import Advice
 
 ROWS = alt.NamedData("rows")
-OTHER = "#444444"  # a head whose card has no colour
-CIRCLE = "M-1,0A1,1,0,1,0,1,0A1,1,0,1,0,-1,0Z"
 LEGEND = alt.Legend(title=None, orient="bottom", columns=3)
 DASHES = {"none": [1, 0], "group": [7, 3], "single": [2, 2]}
 MOST_LINES = 8  # curves that can be told apart
@@ -166,10 +165,10 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _looks(heads: Sequence[str]) -> tuple[alt.Scale, alt.Scale]:
-    """Give layers their colours and markers, from their cards."""
+    """Give layers the colours and markers that they have everywhere."""
     layers = list(dict.fromkeys(split_name(name)[0] for name in heads))
-    colours = [card_of(layer).colour or OTHER for layer in layers]
-    markers = [card_of(layer).marker or CIRCLE for layer in layers]
+    looks = [look_of(layer) for layer in layers]
+    colours, markers = [look.colour for look in looks], [look.marker for look in looks]
     return alt.Scale(domain=layers, range=colours), alt.Scale(domain=layers, range=markers)
 
 

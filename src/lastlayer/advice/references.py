@@ -1,6 +1,6 @@
 """What the advised head is held against: the same data retrained on, finer labels, test rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,18 +10,20 @@ from torch import Tensor
 from lastlayer.advice.choosing import Interval, Scores, units_of
 from lastlayer.advice.course import Course
 from lastlayer.advice.judging import Judgement, judge
-from lastlayer.advice.reference import Map, reference
 from lastlayer.advice.split import Split
 from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of
-from lastlayer.heads import make_head
+from lastlayer.heads import FeatureMap, make_head
+from lastlayer.heads.maps import ROWS
+from lastlayer.heads.maps.mapped_head import MappedHead
+from lastlayer.training.reference import reference
 
 SOFTMAX = "softmax regression retrained on everything"
 MAPPED = "softmax regression behind the same map, retrained on everything"
 AT_ONCE = " on everything at once"
 MOST_SPLITS = 5  # that references are trained on
-WORK = 3e12  # numbers of classes × features × rows × 100 steps that a reference may take
-FIRST = 2_000  # rows that a map has been fixed by, if it ever is
+WORK = 3e10  # classes × features × rows that a reference may have
+ROOM = 1 << 30  # bytes of (mapped) features that it may be trained on
 PER_FINER_CLASS = 10  # rows on average; below it a column is no label
 
 Rights = dict[str, list[Tensor]]
@@ -98,7 +100,7 @@ def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Right
     if not trained or course.n_tasks == 1:
         return
     splits = [Split((torch.cat(split.tasks),), split.held) for split in part.splits]
-    found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits)
+    found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits, curves=False)
     for name, verdict in found.verdicts.items():
         pairs = zip(verdict.answers, part.held_y, strict=True)
         right[name + AT_ONCE] = [answers == y for answers, y in pairs]
@@ -107,34 +109,33 @@ def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Right
 def _softmax(
     course: Course, part: Judgement, head: str, right: Rights, seed: int
 ) -> tuple[str, ...]:
-    n, h = len(course.rows), course.z.shape[1]
-    if n * h * course.n_classes * 100 > WORK:
-        return ()
-    maps: dict[str, Callable[[], Map | None]] = {SOFTMAX: lambda: None}
-    if _map_of(head, course) is not None:
-        maps[MAPPED] = lambda: _map_of(head, course)
-    for name, make in maps.items():
+    names = []
+    for name, map in {SOFTMAX: None, MAPPED: _map_of(head, course)}.items():
+        if name == MAPPED and map is None:
+            continue
+        numbers = len(course.rows) * (course.z.shape[1] if map is None else map.width)
+        if numbers * course.n_classes > WORK or 4 * numbers > ROOM:
+            continue
+        names.append(name)
         right[name] = []
         for split, y in zip(part.splits, part.held_y, strict=True):
             rows = torch.cat(split.tasks)
-            fitted = reference(
-                course.z[rows], course.y[rows], course.n_classes, map=make(), seed=seed
-            )
-            right[name].append(fitted.predict(course.z[split.held]) == y)
-    return tuple(maps)
+            z = course.z[rows].float()
+            fitted = reference(z, course.y[rows], course.n_classes, map=map, seed=seed, quick=True)
+            right[name].append(fitted.predict(course.z[split.held].float()) == y)
+    return tuple(names)
 
 
-def _map_of(head: str, course: Course) -> Map | None:
-    """Return what a head does to features before it learns from them; None: nothing."""
-    if card_of(head).by_gradient:
-        return None
+def _map_of(head: str, course: Course) -> FeatureMap | None:
+    """Return the map that a head has after the first rows of the stream; None: it has none."""
     made = make_head(head, course.z.shape[1], course.n_classes)
-    if getattr(made, "map", None) is None:
+    if not isinstance(made, MappedHead):
         return None
-    rows = torch.cat(course.tasks)[:FIRST]  # a map is fixed by the first rows of the stream
-    made.observe(course.z[rows].float(), course.y[rows])
-    found: Map | None = getattr(made, "map", None)
-    return found if getattr(found, "fitted", True) else None
+    rows = torch.cat(course.tasks)[:ROWS]
+    provisional = len(rows) < ROWS
+    if provisional and bool((course.z[rows] == course.z[rows[:1]]).all()):
+        return None
+    return made.map.fit(course.z[rows].float(), provisional=provisional)
 
 
 def _scores(right: Rights, unit: "np.ndarray[tuple[int], np.dtype[np.int64]]", seed: int) -> Scores:
@@ -162,7 +163,7 @@ def on_test_rows(
     tested = Split(course.tasks, torch.arange(n, n + m))
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     rates = {name: judgement.verdicts[name].lr for name in heads}
-    found = judge(whole, heads, seed=seed, splits=[tested], rates=rates)
+    found = judge(whole, heads, seed=seed, splits=[tested], rates=rates, curves=False)
     return retrained(whole, found, head, seed, at_once=False)
 
 
@@ -190,7 +191,7 @@ def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0)
             continue
         n_finer = len(coarse_of)
         finer = replace(course, y=values, n_classes=n_finer, names=tuple(map(str, range(n_finer))))
-        learned = judge(finer, heads, splits=part.splits)
+        learned = judge(finer, heads, splits=part.splits, curves=False)
         right: Rights = {}
         for name, verdict in learned.verdicts.items():
             own = part.verdicts[name].answers

@@ -11,12 +11,12 @@ from lastlayer.advice.choosing import Choice, Interval, Scores
 from lastlayer.advice.course import Course
 from lastlayer.advice.judging import Judgement
 from lastlayer.analysis import (
-    CAUSES,
-    causes_of_loss,
+    REPAIRS,
     data_angles,
     first_seen,
     interference_risk,
     riskiest_pairs,
+    trace_losses,
 )
 from lastlayer.catalogue import card_of, split_name
 
@@ -38,18 +38,18 @@ class Confusion:
 class Why:
     """What the linear layer loses, and what would repair it."""
 
-    causes: Mapping[str, float]  # share of all held-out rows lost, by cause
-    repairs: Mapping[str, tuple[str, Interval]]  # kind of repair → the best head, what it gains
+    repairs: Mapping[str, float]  # share of all held-out rows lost, by what would repair them
+    remedies: Mapping[str, tuple[str, Interval]]  # kind of layer → the best head, what it gains
     clashes: tuple[tuple[str, str, float], ...]  # class, wrong class, risk above 1
     confusions: tuple[Confusion, ...]  # of the advised head
 
 
 def explain(course: Course, judgement: Judgement, choice: Choice) -> Why:
     """Look into the linear layer and the advised head on the held-out rows."""
-    causes, clashes = _linear(course, judgement)
+    repairs, clashes = _linear(course, judgement)
     return Why(
-        causes,
-        _repairs(choice.scores, list(judgement.verdicts)),
+        repairs,
+        _remedies(choice.scores, list(judgement.verdicts)),
         clashes,
         confusions(course, judgement, choice.head),
     )
@@ -65,16 +65,17 @@ def _linear(
     z = (course.z[split.held].float() / judgement.scale).numpy()
     y = judgement.held_y[0].numpy()
     weight = (verdict.vectors.weight * verdict.vectors.gain[..., None]).numpy()
-    causes: dict[str, float] = {}
+    repairs: dict[str, float] = {}
     if len(judgement.checkpoints) > 1:
         learned = _learned(course, split.tasks, judgement.checkpoints)
-        counts = causes_of_loss(weight, verdict.vectors.bias.numpy(), z, y, learned)[-1].sum(0)
-        causes = {name: float(n) / len(y) for name, n in zip(CAUSES, counts, strict=True)}
+        losses = trace_losses(weight, verdict.vectors.bias.numpy(), z, y, learned)
+        counts = losses.repairs[-1].sum(0)
+        repairs = {name: float(n) / len(y) for name, n in zip(REPAIRS, counts, strict=True)}
     if course.n_classes > MOST_CLASSES:
-        return causes, ()
+        return repairs, ()
     risk = interference_risk(data_angles(z, y, weight[-1]))
     pairs = riskiest_pairs(np.where(risk > 1, risk, np.nan), PAIRS)
-    return causes, tuple((course.names[a], course.names[b], r) for a, b, r in pairs)
+    return repairs, tuple((course.names[a], course.names[b], r) for a, b, r in pairs)
 
 
 def _learned(
@@ -90,7 +91,7 @@ def _learned(
     return first_seen(parts, course.n_classes)
 
 
-def _repairs(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Interval]]:
+def _remedies(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Interval]]:
     """Name the best head of each way to repair a linear layer, and what it gains."""
     if LINEAR not in heads:
         return {}

@@ -13,11 +13,11 @@ from lastlayer.advice.why import LINEAR, Why
 from lastlayer.catalogue import card_of, thrift
 
 WORTH_SAYING = 0.01  # a price of never retraining above this comes first
-_CAUSES = {
-    "weights": "rows that later tasks changed",
-    "interference": "later classes that lie closer",
-    "either": "either of the two",
-    "together": "both together",
+_REPAIRS = {
+    "old_vectors": "its old vectors would repair",
+    "no_later_classes": "removing later classes would",
+    "either": "either would",
+    "both": "only both would",
 }
 
 
@@ -152,7 +152,7 @@ def _price(references: References) -> list[str]:
     if gap.high < 0:
         return [
             f"Never retraining costs nothing here: a {name} reaches "
-            f"{_percent(references.scores.of(name))} on the same rows, {gap} points more."
+            f"{_percent(references.scores.of(name))} on the same rows, {gap.turned()} points less."
         ]
     return [
         f"The price of never retraining is {gap} points: a {name} reaches "
@@ -179,15 +179,15 @@ def _linear(choice: Choice, why: Why, references: References) -> list[str]:
             f"({fall} points)."
         )
     if fall is not None and fall.low > 0:
-        lost = {name: share for name, share in why.causes.items() if share >= 0.001}
+        lost = {name: share for name, share in why.repairs.items() if share >= 0.001}
         if lost:
-            parts = [f"{_percent(share)} by {_CAUSES[name]}" for name, share in lost.items()]
+            parts = [f"{_percent(share)} that {_REPAIRS[name]}" for name, share in lost.items()]
             said.append(f"Of all rows it had right once and lost: {_and(parts)}.")
-        repairs = [
+        remedies = [
             f"{kind} ({name}) {gain.value * 100:+.1f}".replace("-", "−")
-            for kind, (name, gain) in why.repairs.items()
+            for kind, (name, gain) in why.remedies.items()
         ]
-        said.append(f"What would repair it, in points: {'; '.join(repairs)}.")
+        said.append(f"What would help, in points: {'; '.join(remedies)}.")
     return said
 
 

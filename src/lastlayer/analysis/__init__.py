@@ -1,7 +1,6 @@
 """What the paper's figures show of a head, why it forgets, and continual measures: pure NumPy."""
 
 from lastlayer.analysis.angles import angles_between, data_angles
-from lastlayer.analysis.causes import CAUSES, causes_of_loss, first_seen
 from lastlayer.analysis.drift import Drift, projection_drift
 from lastlayer.analysis.forgetting import accuracy_since_learned, forgotten
 from lastlayer.analysis.interference import interference_risk, largest_risk, riskiest_pairs
@@ -25,12 +24,13 @@ from lastlayer.analysis.repairs import (
 )
 from lastlayer.analysis.shapley import shapley_shares, shapley_values
 from lastlayer.analysis.shares import share, share_of_all
-from lastlayer.analysis.timeline import after_each_task, before_training
+from lastlayer.analysis.timeline import after_each_task, before_training, first_seen
 from lastlayer.analysis.verdict import (
     Difference,
     Verdict,
     all_hold,
     any_holds,
+    opposite,
     paired_difference,
 )
 from lastlayer.analysis.weight_change import weight_change
@@ -51,9 +51,7 @@ __all__ = [
     "Losses",
     "trace_losses",
     "repair_shares",
-    "CAUSES",
     "first_seen",
-    "causes_of_loss",
     "shapley_values",
     "shapley_shares",
     "LOSS_PARTS",
@@ -77,4 +75,5 @@ __all__ = [
     "paired_difference",
     "all_hold",
     "any_holds",
+    "opposite",
 ]

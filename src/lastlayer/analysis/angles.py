@@ -3,11 +3,19 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import Floats, Ints, at_least_single, check_samples
+from lastlayer.analysis.arrays import (
+    Floats,
+    Ints,
+    at_least_single,
+    check_rows,
+    check_samples,
+    takes_arrays,
+)
 
 _CHUNK = 2**19  # numbers in one piece: 2 MB in float32; an array or two of them fit a core's cache
 
 
+@takes_arrays
 def angles_between(weight: Floats) -> NDArray[np.float64]:
     """Give the angle of each pair of rows of (…, C, h): (…, C, C) (Fig. 3, left).
 
@@ -17,6 +25,7 @@ def angles_between(weight: Floats) -> NDArray[np.float64]:
     >>> angles_between(np.array([[1.0, 0.0], [0.0, 3.0], [-2.0, 0.0]])).tolist()
     [[0.0, 90.0, 180.0], [90.0, 0.0, 90.0], [180.0, 90.0, 0.0]]
     """
+    check_rows("weight", weight)
     rows = _unit(np.asarray(weight, dtype=np.float64))
     angles = _degrees(rows @ rows.swapaxes(-1, -2)).astype(np.float64, copy=False)
     own = np.arange(rows.shape[-2])
@@ -25,6 +34,7 @@ def angles_between(weight: Floats) -> NDArray[np.float64]:
     return angles
 
 
+@takes_arrays
 def data_angles(z: Floats, y: Ints, weight: Floats) -> NDArray[np.float64]:
     """Give the mean angle of each class's data to each output vector (Fig. 3, middle).
 

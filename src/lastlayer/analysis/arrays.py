@@ -1,15 +1,84 @@
 """The arrays that the analysis takes, and the checks at its door."""
 
-from typing import Any, TypeAlias
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.errors import LabelError, ShapeError
+from lastlayer.arguments import kind_of
+from lastlayer.errors import ArgumentError, LabelError, ShapeError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 Ints: TypeAlias = NDArray[np.integer[Any]]
 Bools: TypeAlias = NDArray[np.bool_]
+
+
+_DOORS = {  # what each kind of array may be made of, by numpy's letters, and how that is called
+    Floats: ("fiub", "real numbers"),
+    Ints: ("iu", "whole numbers"),
+    Bools: ("b", "True and False"),
+}
+
+
+def takes_arrays(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a function the arrays that its annotations name, made of whatever numbers come.
+
+    Lists and tensors will do. What is no array of such numbers is refused here, by its name; a
+    masked array is too, since its mask would be lost without a word.
+    """
+    signature = inspect.signature(function)
+    kinds = {
+        name: kind
+        for name, parameter in signature.parameters.items()
+        for kind in _DOORS
+        if parameter.annotation in (kind, kind | None)
+    }
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs)
+        for name, kind in kinds.items():
+            value = given.arguments.get(name)
+            if value is not None or signature.parameters[name].default is inspect.Parameter.empty:
+                given.arguments[name] = _as_array(value, name, *_DOORS[kind])
+        return function(*given.args, **given.kwargs)
+
+    return checked
+
+
+def _as_array(value: Any, name: str, letters: str, numbers: str) -> NDArray[Any]:
+    try:
+        array = value if type(value) is np.ndarray else np.asarray(value)
+    except Exception:  # an object may raise anything
+        raise ArgumentError(f"expected {numbers} as {name}, got {kind_of(value)}") from None
+    if isinstance(value, np.ma.MaskedArray):
+        raise ArgumentError(f"expected an array without a mask as {name}")
+    if array.dtype.kind not in letters and array.size:
+        got = f"{array.dtype}" if hasattr(value, "dtype") else kind_of(value)
+        raise ArgumentError(f"expected {numbers} as {name}, got {got}")
+    if array.dtype.kind not in letters:
+        return array.astype({"f": np.float64, "i": np.int64, "b": np.bool_}[letters[0]])
+    return array
+
+
+def whole_numbers(value: Any, name: str) -> Ints:
+    """Return a row of whole numbers, whatever sequence they come in."""
+    array: Ints = _as_array(value, name, *_DOORS[Ints])
+    if array.ndim != 1:
+        raise ShapeError(f"expected {name} as a row of whole numbers, got the shape {array.shape}")
+    return array
+
+
+def check_rows(name: str, rows: Floats) -> None:
+    """Refuse what is not (…, C, h) with features."""
+    if rows.ndim < 2 or not rows.shape[-1]:
+        raise ShapeError(f"expected {name} as rows (…, C, h), got the shape {rows.shape}")
 
 
 def check_same_shape(before: Floats, after: Floats) -> None:
@@ -36,8 +105,6 @@ def check_samples(z: Floats, y: Ints, weight: Floats) -> None:
     if y.shape != z.shape[:1]:
         raise ShapeError(f"expected one label for each of {len(z)} samples, got {y.shape}")
     n_classes = weight.shape[-2]
-    if not np.issubdtype(y.dtype, np.integer):
-        raise LabelError(f"expected whole numbers as labels, got {y.dtype}")
     if len(y) and not 0 <= y.min() <= y.max() < n_classes:
         raise LabelError(
             f"expected labels from 0 to {n_classes - 1}, one for each row of the head, "

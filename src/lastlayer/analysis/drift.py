@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import Floats, Ints, check_states
+from lastlayer.analysis.arrays import Floats, Ints, check_states, takes_arrays
 
 
 class Drift(NamedTuple):
@@ -19,6 +19,7 @@ class Drift(NamedTuple):
     along: NDArray[np.float64]  # mean step along the vector of then, as a part of the norm of then
 
 
+@takes_arrays
 def projection_drift(weight: Floats, z: Floats, y: Ints, learned: Ints) -> Drift:
     """Compare the features of each class after each task with those of when it was learned.
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from lastlayer.analysis.arrays import Floats
+from lastlayer.analysis.arrays import Floats, takes_arrays, whole_numbers
 from lastlayer.analysis.timeline import epochs_per_task
-from lastlayer.errors import OptionError
+from lastlayer.arguments import whole
 
 
+@takes_arrays
 def accuracy_since_learned(by_task: Floats, order: Sequence[int], nth: int = 0) -> Floats:
     """Give the accuracy on the nth task after its last epoch and after each epoch that follows.
 
@@ -27,11 +28,11 @@ def accuracy_since_learned(by_task: Floats, order: Sequence[int], nth: int = 0) 
     [0.9, 0.7, 0.5]
     """
     epochs = epochs_per_task(by_task, order)
-    if not 0 <= nth < len(order):
-        raise OptionError(f"expected a task from 0 to {len(order) - 1}, got {nth}")
-    return by_task[..., (nth + 1) * epochs :, order[nth]]
+    nth = whole(nth, "a task", least=0, most=len(order) - 1)
+    return by_task[..., (nth + 1) * epochs :, whole_numbers(order, "order")[nth]]
 
 
+@takes_arrays
 def forgotten(by_task: Floats, order: Sequence[int], nth: int = 0) -> Floats:
     """Give how much of the nth task's accuracy is lost since it was learned.
 

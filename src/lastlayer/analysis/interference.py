@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from lastlayer.analysis.arrays import Floats, check_square
+from lastlayer.analysis.arrays import Floats, check_square, takes_arrays
+from lastlayer.arguments import whole
 
 
+@takes_arrays
 def interference_risk(data_angles: Floats) -> Floats:
     """Give mean∠(z_c, A_c) / mean∠(z_c, A_i) from the mean angles (…, C, C) (Fig. 3, right).
 
@@ -22,6 +24,7 @@ def interference_risk(data_angles: Floats) -> Floats:
         return np.where(data_angles == own, 1.0, own / data_angles)
 
 
+@takes_arrays
 def largest_risk(risk: Floats) -> Floats:
     """Give for each class the largest risk from another class's vector: (…, C) from (…, C, C).
 
@@ -35,6 +38,7 @@ def largest_risk(risk: Floats) -> Floats:
     return others
 
 
+@takes_arrays
 def riskiest_pairs(risk: Floats, k: int) -> list[tuple[int, int, float]]:
     """Give the k riskiest pairs of one (C, C) matrix, the riskiest first.
 
@@ -45,6 +49,7 @@ def riskiest_pairs(risk: Floats, k: int) -> list[tuple[int, int, float]]:
     [(1, 0, 1.3), (0, 2, 0.7)]
     """
     check_square("risks", risk)
+    k = whole(k, "k")
     flat = _without_diagonal(risk).ravel()
     first = np.argsort(-flat, kind="stable")[: max(k, 0)]  # NaN sorts last
     return [(*divmod(int(pair), len(risk)), float(flat[pair])) for pair in first if flat[pair] >= 0]

@@ -3,7 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import Bools, Floats, Ints, at_least_single, check_states
+from lastlayer.analysis.arrays import (
+    Bools,
+    Floats,
+    Ints,
+    at_least_single,
+    check_states,
+    takes_arrays,
+)
 from lastlayer.analysis.shapley import shapley_values
 from lastlayer.errors import DataError, ShapeError
 
@@ -11,6 +18,7 @@ LOSS_PARTS = ("weights", "interference", "drift")
 """What the last axis of ``loss_parts`` holds, in its order."""
 
 
+@takes_arrays
 def loss_parts(
     weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints
 ) -> NDArray[np.float64]:

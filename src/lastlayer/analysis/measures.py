@@ -7,10 +7,11 @@ NaN where R is. Definitions are those of Continuum, without the slips of indices
 
 import numpy as np
 
-from lastlayer.analysis.arrays import Floats, Ints, check_square
+from lastlayer.analysis.arrays import Floats, Ints, check_square, takes_arrays
 from lastlayer.errors import ShapeError
 
 
+@takes_arrays
 def final_accuracy(matrix: Floats, sizes: Ints | None = None) -> Floats:
     """Give Σ_j n_j R[T−1, j] / Σ_j n_j: the accuracy on all tasks at the end.
 
@@ -26,6 +27,7 @@ def final_accuracy(matrix: Floats, sizes: Ints | None = None) -> Floats:
     return accuracy
 
 
+@takes_arrays
 def average_incremental_accuracy(matrix: Floats, sizes: Ints | None = None) -> Floats:
     """Give the mean over tasks i of Σ_{j≤i} n_j R[i, j] / Σ_{j≤i} n_j (Rebuffi et al. 2017, iCaRL).
 
@@ -37,6 +39,7 @@ def average_incremental_accuracy(matrix: Floats, sizes: Ints | None = None) -> F
     return _mean(_seen_so_far(matrix, sizes))
 
 
+@takes_arrays
 def average_accuracy(matrix: Floats) -> Floats:
     """Give the mean of R[i, j] over all i ≥ j: A of Díaz-Rodríguez et al. (2018).
 
@@ -47,6 +50,7 @@ def average_accuracy(matrix: Floats) -> Floats:
     return _mean(matrix[..., *np.tril_indices(matrix.shape[-1])])
 
 
+@takes_arrays
 def average_forgetting(matrix: Floats) -> Floats:
     """Give the mean over j < T−1 of max_{j≤l<T−1} R[l, j] − R[T−1, j] (Chaudhry et al. 2018).
 
@@ -64,6 +68,7 @@ def average_forgetting(matrix: Floats) -> Floats:
     return _mean(best - matrix[..., past, :past])
 
 
+@takes_arrays
 def backward_transfer(matrix: Floats) -> Floats:
     """Give the mean of R[i, j] − R[j, j] over all i > j (Díaz-Rodríguez et al. 2018).
 
@@ -81,6 +86,7 @@ def backward_transfer(matrix: Floats) -> Floats:
     return _mean(since[..., *np.tril_indices(n_tasks, -1)])
 
 
+@takes_arrays
 def forward_transfer(matrix: Floats, before: Floats | None = None) -> Floats:
     """Give the mean of R[j−1, j] − b_j over j ≥ 1 (Lopez-Paz & Ranzato 2017).
 
@@ -94,7 +100,10 @@ def forward_transfer(matrix: Floats, before: Floats | None = None) -> Floats:
     >>> forward_transfer(np.array([[1.0, 0.25], [0.5, 0.75]]), before=np.array([0.0, 0.125])).item()
     0.125
     """
-    if _check(matrix) == 1:
+    n_tasks = _check(matrix)
+    if before is not None and before.shape[-1:] != (n_tasks,):
+        raise ShapeError(f"expected accuracies before {n_tasks} tasks, got {before.shape}")
+    if n_tasks == 1:
         return np.zeros(matrix.shape[:-2])
     next_one = np.diagonal(matrix, offset=1, axis1=-2, axis2=-1)
     return _mean(next_one if before is None else next_one - before[..., 1:])

@@ -2,19 +2,22 @@
 
 import numpy as np
 
-from lastlayer.analysis.arrays import Floats, check_same_shape
+from lastlayer.analysis.arrays import Floats, check_rows, check_same_shape, takes_arrays
 
 
+@takes_arrays
 def class_norms(weight: Floats) -> Floats:
     """Give the norm ‖A_c‖ of each row of (…, C, h): (…, C) (Fig. 1, left).
 
     >>> class_norms(np.array([[3.0, 4.0], [0.0, 2.0]])).tolist()
     [5.0, 2.0]
     """
+    check_rows("weight", weight)
     norms: Floats = np.linalg.norm(weight, axis=-1)
     return norms
 
 
+@takes_arrays
 def norm_change(before: Floats, after: Floats) -> Floats:
     """Give how much longer each row became over a task: ‖A_c after‖ − ‖A_c before‖, (…, C).
 
@@ -27,6 +30,7 @@ def norm_change(before: Floats, after: Floats) -> Floats:
     return class_norms(after) - class_norms(before)
 
 
+@takes_arrays
 def bias_change(before: Floats, after: Floats) -> Floats:
     """Give b_c after − b_c before over a task: (…, C) (Fig. 1, right).
 

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import Bools, Floats, Ints, at_least_single, check_samples
+from lastlayer.analysis.arrays import (
+    Bools,
+    Floats,
+    Ints,
+    at_least_single,
+    check_samples,
+    takes_arrays,
+)
 from lastlayer.errors import DataError, LabelError, ShapeError
 
 REPAIRS = ("old_vectors", "no_later_classes", "either", "both")
@@ -34,6 +41,7 @@ class Losses:
     interference: NDArray[np.int64]  # (T, C, 2) of each that no later classes repair, alone or too
 
 
+@takes_arrays
 def trace_losses(weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints) -> Losses:
     """Count what became of the test samples after each task, and what would repair the lost ones.
 
@@ -100,6 +108,7 @@ def trace_losses(weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints
     return Losses(*(np.stack(counts) for counts in zip(*found, strict=True)))
 
 
+@takes_arrays
 def repair_shares(repairs: Ints) -> NDArray[np.float64]:
     """Return the Shapley shares of old vectors and of no later classes in what was lost: (…, 2).
 

@@ -5,10 +5,11 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import Bools
+from lastlayer.analysis.arrays import Bools, takes_arrays
 from lastlayer.errors import DataError, ShapeError
 
 
+@takes_arrays
 def shapley_values(right: Bools) -> NDArray[np.float64]:
     """Give each lost sample's Shapley value of each of k repairs: (n, k), each row sums to 1.
 
@@ -38,6 +39,7 @@ def shapley_values(right: Bools) -> NDArray[np.float64]:
     return np.stack([gain @ chance for gain in gains], axis=1)
 
 
+@takes_arrays
 def shapley_shares(right: Bools) -> NDArray[np.float64]:
     """Give the mean Shapley value of each repair over the lost samples: (k,), they sum to 1.
 

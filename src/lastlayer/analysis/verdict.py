@@ -10,11 +10,12 @@ fixed before the study was run again, with its earlier results known (docs/decis
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
-from lastlayer.analysis.arrays import Floats
+from lastlayer.analysis.arrays import Floats, takes_arrays
+from lastlayer.arguments import choice, expect
 from lastlayer.errors import DataError, ShapeError
 
 Verdict = Literal["does not hold", "too close to call", "holds"]
@@ -63,6 +64,7 @@ class Difference:
         return f"{self.mean:+.2f} ({self.low:+.2f} to {self.high:+.2f})"
 
 
+@takes_arrays
 def paired_difference(first: Floats, second: Floats) -> Difference:
     """Return the mean of ``first − second`` over pairs, with its 98 % interval.
 
@@ -91,6 +93,15 @@ def paired_difference(first: Floats, second: Floats) -> Difference:
     return Difference(mean, mean - reach, mean + reach, n)
 
 
+def opposite(verdict: Verdict) -> Verdict:
+    """Judge the claim that says the contrary.
+
+    >>> opposite("holds"), opposite("too close to call")
+    ('does not hold', 'too close to call')
+    """
+    return _FROM_WORST[-1 - _FROM_WORST.index(verdict)]
+
+
 def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
     """Judge a claim of several parts: it is as good as its worst part.
 
@@ -110,7 +121,8 @@ def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def _pick(verdicts: Iterable[Verdict], place: int) -> Verdict:
-    found = sorted(verdicts, key=_FROM_WORST.index)
+    expect(verdicts, Iterable, "verdicts", "a list of verdicts")
+    found = sorted((choice(v, _FROM_WORST, "a verdict") for v in verdicts), key=_FROM_WORST.index)
     if not found:
         raise DataError("expected at least one part of the claim, got none")
-    return found[place]
+    return cast(Verdict, found[place])

@@ -1,8 +1,9 @@
 """What a task changes about the weight, class by dimension (Fig. 2)."""
 
-from lastlayer.analysis.arrays import Floats, check_same_shape
+from lastlayer.analysis.arrays import Floats, check_same_shape, takes_arrays
 
 
+@takes_arrays
 def weight_change(before: Floats, after: Floats) -> Floats:
     """Give A after − A before a task: (…, C, h).
 

@@ -17,13 +17,20 @@ from lastlayer.progress import duration
 
 if TYPE_CHECKING:
     from lastlayer.advice import Advice
+    from lastlayer.features.data import Features, TrainingFeatures
 
 EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 @app.command(rich_help_panel=CHOOSE)
 def advise(
-    features: Annotated[str, typer.Argument(help="cifar10, cifar100, or a features file.")],
+    features: Annotated[
+        str,
+        typer.Argument(
+            help="cifar10, cifar100, a features file, or a table: without a split in it, all its "
+            "rows are for training."
+        ),
+    ],
     scenario: Annotated[
         str | None,
         typer.Option(
@@ -39,6 +46,9 @@ def advise(
     ] = None,
     by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
+    embedding: Annotated[
+        str | None, typer.Option(help="The column of embeddings of a table, as for import.")
+    ] = None,
     group: Annotated[
         str | None,
         typer.Option(help="Column that names each row's source; its rows stay together."),
@@ -61,13 +71,12 @@ def advise(
     page: Annotated[Path | None, typer.Option(help="Write the answer as this .html too.")] = None,
 ) -> None:
     """Say which head suits your stream, chosen on rows held out of its training data."""
-    from lastlayer import load_features  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.advice import advise as ask  # noqa: PLC0415
+    from lastlayer.advice import advise as ask  # noqa: PLC0415  (keeps --help quick)
 
     if page is not None:
         make_room(page)
     chosen = _scenario(features, scenario, incremental, by)
-    data = load_features(features, label)
+    data = _load(features, chosen, label, embedding, group)
     names = [name for part in heads or () for name in part.split(",") if name]
     with _progress() as tell:
         advice = ask(
@@ -94,6 +103,24 @@ def advise(
     if page is not None:
         advice.page(page)
         print(f"\nwrote {page}")
+
+
+def _load(
+    features: str, scenario: str, label: str | None, embedding: str | None, group: str | None
+) -> "Features | TrainingFeatures":
+    """Load features, or read a table with the columns that the stream needs."""
+    from lastlayer import load_features  # noqa: PLC0415
+    from lastlayer.features.importing import import_training  # noqa: PLC0415
+    from lastlayer.features.load import TABLES  # noqa: PLC0415
+    from lastlayer.study import ScenarioSpec  # noqa: PLC0415
+
+    if Path(features).suffix.lower() not in TABLES:
+        if embedding is not None:
+            raise OptionError(f"--embedding is for a table, and {features} is none: leave it out")
+        return load_features(features, label)
+    by = ScenarioSpec.parse(scenario).by
+    kept = dict.fromkeys(name for name in (by, group) if name is not None and name != label)
+    return import_training(features, embedding, label, list(kept))
 
 
 def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:

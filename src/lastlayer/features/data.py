@@ -225,6 +225,26 @@ class Features:
         return f"Features({sizes}, {self.in_features} features, labels: {', '.join(columns)})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingFeatures:
+    """Features of which none are for a test: enough to ask which head suits them."""
+
+    train: FeatureSet
+    names: Mapping[str, tuple[str, ...]]  # per label column, the name of each class
+
+    @property
+    def test(self) -> None:
+        """There is none."""
+        return
+
+    def __repr__(self) -> str:
+        columns = (f"{column} ({len(names)})" for column, names in self.names.items())
+        return (
+            f"TrainingFeatures({len(self.train)} train, {self.train.in_features} features, "
+            f"labels: {', '.join(columns)})"
+        )
+
+
 def _printable_names(names: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     """Check names of classes, and spell out what cannot be printed in them, whoever gave them."""
     expect(names, Mapping, "names", "a table of columns and the names of their classes")

@@ -11,7 +11,7 @@ import numpy as np
 from lastlayer.arguments import expect, real, short
 from lastlayer.errors import DataError, LabelError, OptionError, ShapeError
 from lastlayer.features.arrays import join, part
-from lastlayer.features.data import Features, Origin
+from lastlayer.features.data import Features, Origin, TrainingFeatures
 from lastlayer.features.tables import Array, Table, open_table
 from lastlayer.features.tables.choosing import SPLITS, WORDS, Chosen, choose, parted
 from lastlayer.features.tables.frames import open_frame
@@ -77,6 +77,23 @@ def import_features(
     data = _assembled(splits, drawn, seed, Origin(dataset=Path(path).stem, made=made), say)
     _mention_beside(Path(path), given, say)
     return data
+
+
+def import_training(
+    path: Path_,
+    embedding: str | None = None,
+    label: str | None = None,
+    domains: Sequence[str] = (),
+) -> Features | TrainingFeatures:
+    """Read embeddings and labels from a file; without a split in it all rows are for training."""
+    _check_arguments(embedding, label, domains, None)
+    wish = _Wish(embedding, label, tuple(domains), None)
+    splits = _read(open_table(path), wish, lambda sentence: None)
+    if len(splits) > 1:
+        return import_features(path, embedding, label, domains)
+    (whole,) = splits.values()
+    made, names = join({"train": (whole.z, whole.columns)})
+    return TrainingFeatures(made["train"], names)
 
 
 def features_from_frame(

@@ -1,12 +1,13 @@
 """Heads: what learns from a stream. ``make_head`` makes one by the name on its card."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
+from lastlayer.arguments import kind_of
 from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.gradient.head import GradientHead
@@ -48,7 +49,7 @@ def make_head(
     """
     for what, value in (("name", name), ("mask", mask)):
         if not isinstance(value, str) and not (what == "mask" and value is None):
-            raise ArgumentError(f"expected the {what} of a head as a str, got {value!r}")
+            raise ArgumentError(f"expected the {what} of a head as a str, got {kind_of(value)}")
     base, found = split_name(name, mask)
     known = options_of(base)
     for wrong in options.keys() - set(known):
@@ -95,12 +96,19 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
     """Make the head that a file tells of."""
     try:
-        head = make_head(file.name, **file.settings)
+        head = make_head(file.name, **_as_written(file.name, file.settings))
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
     except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes
         raise FileFormatError(f"{path} does not hold a head of this version: {error}") from error
     return head
+
+
+def _as_written(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Write out the start of a head of version 0.1, so that its new rows go on as they did."""
+    if settings.get("preset") != "paper" or "start" in settings or not card_of(name).starts:
+        return dict(settings)
+    return {**settings, "start": card_of(name).start_before_choice(settings.get("mask", "none"))}
 
 
 __all__ = [

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.errors import DataError
+from lastlayer.arguments import short
+from lastlayer.errors import ArgumentError, DataError
 
 LARGEST = 1e60  # of a feature: sums of fourth powers of such numbers are still finite
 SMALL = 1 << 14  # numbers that numpy has looked at before torch begins to
@@ -20,6 +21,12 @@ def are_usable(z: Tensor) -> bool:
             return True
     least, most = (float(end) for end in z.aminmax())
     return least >= -LARGEST and most <= LARGEST
+
+
+def check_float_type(dtype: object) -> None:
+    """Refuse what is no type of the parameters of a layer; None is PyTorch's default."""
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise ArgumentError(f"expected a floating-point type as dtype, got {short(dtype)}")
 
 
 def bad_features(z: Tensor) -> DataError:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
+from lastlayer.arguments import choice, expect, kind_of, short, whole
 from lastlayer.catalogue import Abilities, able
 from lastlayer.errors import (
     ArgumentError,
@@ -19,6 +20,7 @@ from lastlayer.errors import (
     NotLearnedError,
     OptionError,
     ShapeError,
+    StateError,
     UnsupportedError,
 )
 from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
@@ -58,17 +60,14 @@ class Head(Resizable, ABC):
     name: str
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
     streams: ClassVar[bool] = False  # whether ``_learn`` takes features from where they lie
+    preset: Preset
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
     def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:
         super().__init__()
-        self.in_features = whole_number("in_features", in_features, least=1)
-        n_classes = whole_number("n_classes", n_classes, least=0)
-        if n_classes > MOST_CLASSES:
-            raise OptionError(f"expected n_classes of at most {MOST_CLASSES}, got {n_classes}")
-        if preset not in ("exact", "paper"):
-            raise OptionError(f"expected preset 'exact' or 'paper', got {preset!r}")
-        self.preset: Preset = preset
+        self.in_features = whole(in_features, "in_features", least=1)
+        n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
+        self.preset = cast(Preset, choice(preset, ("exact", "paper"), "preset"))
         self.options = options
         self._class_names: tuple[str, ...] | None = None
         self._stale = True
@@ -86,7 +85,7 @@ class Head(Resizable, ABC):
                 raise ArgumentError(f"expected class names as a list, got {_kind(names)}")
             for name in names:
                 if not isinstance(name, str):
-                    raise ArgumentError(f"expected a class name as a str, got {name!r}")
+                    raise ArgumentError(f"expected a class name as a str, got {kind_of(name)}")
             if len(set(names)) < len(names):
                 raise OptionError("expected a different name for each class")
         self._class_names = None if names is None else tuple(names)
@@ -161,11 +160,11 @@ class Head(Resizable, ABC):
 
     def merge(self, other: "Head") -> Self:
         """Give a new head, equal to one that had observed what both have."""
+        expect(other, Head, "other", "a head")
         if type(other) is not type(self) or other.settings != self.settings:
             raise MergeError(
                 f"expected a '{self.name}' head made with {self.settings}, "
-                f"got '{getattr(other, 'name', type(other).__name__)}' "
-                f"with {getattr(other, 'settings', 'no settings')}"
+                f"got '{other.name}' with {other.settings}"
             )
         self._check_able("merges", "be merged")
         names = self._joint_names(other)
@@ -231,7 +230,12 @@ class Head(Resizable, ABC):
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Take over a state of such a head, of any number of classes; or stay as before."""
         with AllOrNothing(self):
-            return super().load_state_dict(*args, **kwargs)
+            try:
+                return super().load_state_dict(*args, **kwargs)
+            except (AttributeError, KeyError, RuntimeError) as error:
+                raise StateError(
+                    f"expected the state of such a '{self.name}' head: {short(error, 300)}"
+                ) from error
 
     @abstractmethod
     def _learn(self, z: Tensor, y: Tensor) -> None:
@@ -359,7 +363,7 @@ class Head(Resizable, ABC):
         return f"'{printable(names[c])}'" if names and c < len(names) else f"class {c}"
 
     def _unknown_class(self, y: object) -> LabelError:
-        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {y!r}")
+        return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {short(y)}")
 
     def _check_learned(self) -> None:
         if not bool(self.seen.numpy().any() if self.seen.is_cpu else self.seen.any()):
@@ -370,19 +374,6 @@ class Head(Resizable, ABC):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._stale = True
-
-
-def whole_number(name: str, value: object, least: int) -> int:
-    """Give an option that is a whole number, or say what was expected."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        raise ArgumentError(f"expected {name} as a whole number, got {value!r}")
-    if number < least:
-        raise OptionError(f"expected {name} of at least {least}, got {number}")
-    return number
 
 
 def _check_label_kind(y: Tensor, n: int) -> None:

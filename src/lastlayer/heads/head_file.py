@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from lastlayer.errors import ArgumentError, FileFormatError
+from lastlayer.arguments import a_path
+from lastlayer.errors import FileFormatError
 from lastlayer.files import read_tensors, write_tensors
 
 FORMAT = 2  # of the document; 1: version 0.1
@@ -46,7 +47,7 @@ def write_head(
     parts: Mapping[str, Any],
 ) -> None:
     """Write a head; parts without content are left out."""
-    _check_path(path)
+    path = a_path(path)
     document: dict[str, Any] = {"head": name, "settings": dict(settings), "format": FORMAT}
     document |= {part: held for part, held in parts.items() if held is not None}
     write_tensors(path, "head", state, document)
@@ -54,7 +55,7 @@ def write_head(
 
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
     """Read a head of this version or an earlier one; refuse what only a later one understands."""
-    _check_path(path)
+    path = a_path(path)
     state, document = read_tensors(path, "head")
     version = document.get("format", 1)
     if type(version) is not int or version > FORMAT:
@@ -74,8 +75,3 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
     if not isinstance(name, str) or not isinstance(settings, dict):
         raise FileFormatError(f"expected {path} to name its head and settings, but it does not")
     return HeadFile(name, settings, state, parts)
-
-
-def _check_path(path: object) -> None:
-    if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(f"expected a path as a str or a Path, got {path!r}")

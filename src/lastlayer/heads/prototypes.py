@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from lastlayer.heads.finite import check_float_type
+
 _FEW = 1 << 16  # differences that are taken sooner than a product is prepared
 _PAIRS = 1 << 20  # numbers of the rows that are looked at again at once
 _NEAR = 1e-3  # squared distances below that part of ‖z‖² + ‖p‖² are taken from differences
@@ -53,6 +55,7 @@ class Prototypes:
 def nearest_as_linear(prototypes: Tensor, known: Tensor, dtype: torch.dtype | None) -> nn.Linear:
     """Give a layer for prototypes (n_classes, h); ``known`` says which classes can win."""
     n_classes, in_features = prototypes.shape
+    check_float_type(dtype)
     linear = nn.Linear(in_features, n_classes, dtype=dtype)
     bias = -0.5 * prototypes.square().sum(dim=1)
     with torch.no_grad():

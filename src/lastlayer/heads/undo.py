@@ -45,7 +45,7 @@ class AllOrNothing:
         self._before = [(part, part.__dict__.copy(), part._buffers.copy(), part._modules.copy())
                         for part in _parts(self._module)]  # fmt: skip
         if log is None:
-            _LOCAL.log = []
+            _LOCAL.log, _LOCAL.lent = [], []
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
@@ -64,9 +64,13 @@ class AllOrNothing:
                 part.__dict__.update(attributes)
         if self._begin < 0:
             _LOCAL.log = None
-            lent = getattr(_LOCAL, "lent", ())
-            _LOCAL.free = [room for room in lent if room.numel() <= _SPARE][:1]
+            _LOCAL.free = [room for room in _LOCAL.lent if room.numel() <= _SPARE][:1]
             _LOCAL.lent = []
+
+
+def in_block() -> bool:
+    """Tell whether what changes now may have to be undone."""
+    return getattr(_LOCAL, "log", None) is not None
 
 
 def overwrite(
@@ -102,7 +106,7 @@ def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
     free = getattr(_LOCAL, "free", [])
     fits = free and free[0].numel() >= size and free[0].dtype == tensor.dtype
     room = free.pop() if fits else tensor.new_empty(size)
-    _LOCAL.lent = [*getattr(_LOCAL, "lent", ()), room]
+    _LOCAL.lent.append(room)
     return torch.index_select(tensor, 0, rows, out=room[:size].view(shape))
 
 

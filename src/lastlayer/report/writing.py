@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lastlayer import __version__
 from lastlayer.errors import LastLayerError, WriteError
+from lastlayer.reading import a_folder
 from lastlayer.report.drawing import Drawn, draw, javascript
 from lastlayer.report.own_files import PAGE, one_at_a_time, replace_report
 from lastlayer.report.page import make_page
@@ -28,7 +29,7 @@ def write(folder: str | os.PathLike[str]) -> Path:
     Args:
         folder: where ``results.sqlite`` lies, or ``tables/*.csv``.
     """
-    folder = Path(folder)
+    folder = a_folder(folder)
     alone = not (folder / FILE).is_file() and bool(_read_sheets(folder))
     if not alone:
         load_study(folder)  # says what is wrong before anything is written

@@ -37,6 +37,7 @@ class Column:
     since: int = 1  # the version of the file that brought it
     rule: str = ""  # what SQLite holds it to
     shown: bool = True  # in Study.runs and Study.replay
+    formerly: str = ""  # the column in which versions before this one kept it
 
     @property
     def ddl(self) -> str:
@@ -84,13 +85,8 @@ COLUMNS: tuple[Column, ...] = (
     _real("forward_transfer", meaning="forward transfer", unit="share, −1 to 1", of=("head",)),
     _integer("lost", meaning="right when their class was learned, wrong at the end; linear heads",
              unit=_SAMPLES),
-    _integer("lost_to_weights", meaning="… lost to changed weights", unit=_SAMPLES, of=("head",)),
-    _integer("lost_to_interference", meaning="… lost to later classes", unit=_SAMPLES,
-             of=("head",)),
-    _integer("lost_to_either", meaning="… that undoing either would save", unit=_SAMPLES,
-             of=("head",)),
-    _integer("lost_together", meaning="… that only undoing both would save", unit=_SAMPLES,
-             of=("head",)),
+    *(_integer(name, meaning="a repair, under its name of before", of=("head",), shown=False)
+      for name in ("lost_to_weights", "lost_to_interference", "lost_to_either", "lost_together")),
     _integer("diverged", meaning="when it left the finite numbers",
              unit="step; epoch of a network"),
     _text("message", meaning="why it failed"),
@@ -98,7 +94,8 @@ COLUMNS: tuple[Column, ...] = (
           since=2),
     _integer("per_class", meaning="images of a class that are remembered", unit="images",
              of=("network",), since=2),
-    _integer("batch_size", meaning="batch size", unit="images", of=("network",), since=2),
+    _integer("batch_size", meaning="batch size; null for a head without gradient", unit="samples",
+             since=2),
     _text("optimizer", meaning="adam or sgd", of=("network",), since=2),
     _integer("images", meaning="trained on, in all epochs", unit="images", of=("network",),
              since=2),
@@ -114,11 +111,30 @@ COLUMNS: tuple[Column, ...] = (
           rule=_one_of(KINDS, "kind"), shown=False),
     _real("clip", meaning="norm that gradients are clipped at; null: not", of=("network",),
           since=4),
-    _text("start", meaning="first weights: pytorch's, or the authors'", of=("network",), since=4),
+    _text("start", meaning="first weights: of a head, uniform or normal where preset paper has "
+          "both; of a network, pytorch's or the authors'", since=4),
     _text("precision", meaning="float32, tf32 or bfloat16", of=("network",), since=4),
     _text("arrays", meaning="a digest of each of its arrays, by name", unit="JSON", since=4,
           shown=False),
     _text("checksum", meaning="of all the other columns", unit="SHA-256", since=4, shown=False),
+    _text("gain", meaning="fixed factor of weight_norm's logits: unit or frozen", of=("head",),
+          since=5),
+    _integer("kept", meaning="right when their class was learned and at the end", unit=_SAMPLES,
+             of=("head",), since=5),
+    _integer("gained", meaning="right at the end only", unit=_SAMPLES, of=("head",), since=5),
+    _integer("never_learned", meaning="wrong at both times", unit=_SAMPLES, of=("head",), since=5),
+    _integer("repair_old_vectors", meaning="lost, and right again with the vectors of then",
+             unit=_SAMPLES, of=("head",), since=5, formerly="lost_to_weights"),
+    _integer("repair_no_later_classes", meaning="… without the classes that came later",
+             unit=_SAMPLES, of=("head",), since=5, formerly="lost_to_interference"),
+    _integer("repair_either", meaning="… with either of the two", unit=_SAMPLES, of=("head",),
+             since=5, formerly="lost_to_either"),
+    _integer("repair_both", meaning="… with both only", unit=_SAMPLES, of=("head",), since=5,
+             formerly="lost_together"),
+    _integer("interference_size", meaning="a later class wins by its norm or bias", unit=_SAMPLES,
+             of=("head",), since=5),
+    _integer("interference_direction", meaning="a later class wins by its direction",
+             unit=_SAMPLES, of=("head",), since=5),
 )  # fmt: skip
 
 

@@ -42,6 +42,7 @@ MIGRATIONS: Sequence[str] = (
     _more_columns(2),  # networks trained end to end with replay
     _more_columns(3),  # what of the data and the method a run was made with
     _more_columns(4) + _TELL_KINDS_APART + _SEAL_DATA,  # kinds of run, and checksums
+    _more_columns(5),  # starts and gains, and what would repair a lost sample
 )
 CHECKED = 4  # the version that brought checksums
 

@@ -12,10 +12,11 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from lastlayer.arguments import a_path, expect
+from lastlayer.arguments import expect
+from lastlayer.catalogue import CODES, HEADS
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.names import look_up
-from lastlayer.reading import say
+from lastlayer.reading import a_folder, say
 from lastlayer.results.arrays import AT_ONCE, digest, unpack, unpacked_size
 from lastlayer.results.columns import COLUMNS, KINDS, POLARS, PYTHON, shown
 from lastlayer.results.opening import copy_to_memory, opened
@@ -24,8 +25,9 @@ from lastlayer.results.seal import UNVERIFIED, altered, unverified, verify
 from lastlayer.results.store import FILE, damaged
 
 ARRAYS = ("right_by_class", "right_by_task", "n_per_class", "n_per_task", "task_order", "arrived",
-          "norm", "bias", "causes", "weight", "data_angles", "images", "lost_parts", "drift_norm",
-          "drift_angle", "drift_along")  # fmt: skip
+          "norm", "bias", "fates", "repairs", "interference", "weight", "data_angles", "images",
+          "lost_parts", "drift_norm", "drift_angle", "drift_along")  # fmt: skip
+FORMERLY = {"repairs": "causes"}  # the name of an array in files of before
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class Study:
     """The results of a folder; made by ``load_study``.
 
     ``runs`` has a row for each run of a head: what it is (features, scenario, label, head, mask,
-    preset, lr, order, seed, subset), its state ("planned", "done", "failed"), and what came of it:
-    accuracies from 0 to 1, and counts of lost test samples by cause.
+    preset, lr, order, seed, subset, start, gain, batch_size), its state ("planned", "done",
+    "failed"), and what came of it: accuracies from 0 to 1, and counts of test samples: kept, lost,
+    gained and never learned, and of the lost ones by what would repair them.
 
     ``replay`` has a row for each network trained end to end with replay: what it is, ``balance``
     among it, and what came of it: ``images``, those it was trained on in all epochs, and the parts
@@ -85,13 +88,20 @@ class Study:
         wanted = set(known if runs is None else runs["digest"])
         with opened(self.path) as (connection, version):
             rows = _packed(connection, version, name, wanted)
-            return dict(_unpacked(rows, name, self.path))
+            found = dict(_unpacked(rows, name, self.path))
+            if name in FORMERLY:
+                old = _packed(connection, version, FORMERLY[name], wanted - found.keys())
+                found |= _unpacked(old, FORMERLY[name], self.path)
+            return found
 
     def array_names(self) -> list[str]:
         """Name the arrays that there are."""
-        with opened(self.path) as (connection, _):
-            rows = connection.execute("SELECT DISTINCT name FROM array ORDER BY name")
-            return [str(name) for (name,) in rows]
+        with opened(self.path) as (connection, version):
+            if version < CHECKED:
+                rows = connection.execute("SELECT DISTINCT name FROM array ORDER BY name")
+                return [str(name) for (name,) in rows]
+            listed = connection.execute("SELECT arrays FROM run WHERE arrays IS NOT NULL")
+            return sorted({str(name) for (names,) in listed for name in json.loads(names)})
 
 
 def load_study(folder: str | os.PathLike[str]) -> Study:
@@ -103,7 +113,7 @@ def load_study(folder: str | os.PathLike[str]) -> Study:
     lastlayer.errors.MissingFileError: no results in nowhere: expected a folder with \
 results.sqlite, made by: lastlayer run PLAN --out nowhere
     """
-    path = a_path(folder, "folder") / FILE
+    path = a_folder(folder) / FILE
     if not path.exists():
         raise MissingFileError(
             f"no results in {folder}: expected a folder with {FILE}, made by: lastlayer run PLAN "
@@ -152,7 +162,36 @@ def _runs(connection: sqlite3.Connection, version: int, path: Path) -> pl.DataFr
         if odd:
             raise damaged(path, f"column {name!r} holds {', '.join(t.__name__ for t in odd)}")
     schema = {name: POLARS[types[name]] for name in names}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    return _in_words_of_now(pl.DataFrame(rows, schema=schema, orient="row"))
+
+
+def _in_words_of_now(runs: pl.DataFrame) -> pl.DataFrame:
+    """Fill the columns that earlier versions called otherwise, or had no choice of."""
+    renamed = [
+        pl.coalesce(column.name, column.formerly).alias(column.name)
+        for column in COLUMNS
+        if column.formerly
+    ]
+    kinds = runs.select("head", "mask", "preset").unique().rows()
+    known = [(*kind, *_before_choice(*kind)) for kind in kinds if kind[0] in HEADS]
+    schema = dict.fromkeys(("head", "mask", "preset", "start", "gain"), pl.String)
+    before = pl.DataFrame(known, {**schema, "batch_size": pl.Int64}, orient="row")
+    found = runs.join(
+        before, on=["head", "mask", "preset"], how="left", suffix="_before", maintain_order="left"
+    )
+    untold = (pl.col("kind") == "head") & pl.col("batch_size").is_null()
+    filled = [
+        pl.when(untold).then(f"{name}_before").otherwise(name).alias(name)
+        for name in ("start", "gain", "batch_size")
+    ]
+    return found.with_columns(*renamed, *filled).select(runs.columns)
+
+
+def _before_choice(head: str, mask: str, preset: str) -> tuple[str | None, str | None, int | None]:
+    """Return the start, gain and batch size of runs of the time when nobody could choose them."""
+    card = HEADS[head]
+    start = card.start_before_choice(mask) if preset == "paper" else None
+    return start, card.gain(None), CODES["may"].batch_size if card.by_gradient else None
 
 
 def _all_of(connection: sqlite3.Connection, table: str) -> tuple[list[str], list[Sequence[Any]]]:
@@ -172,8 +211,9 @@ def _packed(
 ) -> Iterator[tuple[str, str | None, str, str, bytes]]:
     """Give digest, the digests of all arrays, and one array as it lies, of each run that has it."""
     listed = "run.arrays" if version >= CHECKED else "NULL"
+    # By the rows themselves: they have a checksum, an index has none, and may be damaged.
     query = (
-        f"SELECT digest, {listed}, type, shape, content FROM run LEFT JOIN array "
+        f"SELECT digest, {listed}, type, shape, content FROM run NOT INDEXED LEFT JOIN array "
         "ON array.run = run.id AND array.name = ?"
     )
     values: tuple[str, ...] = (name,)

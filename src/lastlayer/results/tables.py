@@ -6,7 +6,8 @@ import polars as pl
 
 from lastlayer import catalogue
 
-CELL = ("features", "scenario", "label", "preset", "subset", "head", "mask", "lr")
+CELL = ("features", "scenario", "label", "preset", "subset", "head", "mask", "lr", "start", "gain",
+        "batch_size")  # fmt: skip
 NETWORK_CELL = ("features", "scenario", "label", "balance", "head", "mask", "lr",
         "epochs", "per_class", "batch_size", "optimizer", "clip", "start", "precision")  # fmt: skip
 SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
@@ -47,11 +48,12 @@ def final_accuracy(runs: pl.DataFrame) -> pl.DataFrame:
             accuracy.
 
     Returns:
-        Columns features, scenario, label, preset, subset, head, mask, lr, mean, deviation (0 to 1,
-        of the population, as in the paper; one run has none), runs, diverged; in their order.
+        Columns features, scenario, label, preset, subset, head, mask, lr, start, gain, batch_size,
+        mean, deviation (0 to 1, of the population, as in the paper; one run has none), runs,
+        diverged; in their order.
     """
     final = pl.col("final")
-    return runs.group_by(CELL, maintain_order=True).agg(
+    return runs.group_by(_there(runs, CELL), maintain_order=True).agg(
         final.mean().alias("mean"),
         deviation(final).alias("deviation"),
         pl.len().alias("runs"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import short, whole
+from lastlayer.arguments import expect, short, whole
 from lastlayer.errors import DataError, OptionError
 from lastlayer.scenarios.scenario import (
     Data,
@@ -114,6 +114,7 @@ def _example(tasks: int, n_classes: int) -> str:
 
 def _other_column(data: Data, by: str, label: str | None) -> str:
     label = learned(data, label)
+    expect(by, str, "by", "the name of a label column")
     if by == label:
         raise OptionError(
             f"expected tasks by another column than the label '{label}'; "

@@ -117,6 +117,8 @@ def learned(data: Data, label: str | None) -> str:
             "expected Features, or what has train and test with labels, as data, "
             f"got {kind_of(data)}"
         )
+    if label is not None:
+        expect(label, str, "label", "the name of a label column")
     return primary if label is None else label
 
 

@@ -5,21 +5,30 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import polars as pl
+import torch
 
-from lastlayer.arguments import expect, kind_of, whole
+from lastlayer.arguments import expect, flag, kind_of, whole
 from lastlayer.catalogue import HEADS, all_heads, split_name
 from lastlayer.errors import ArgumentError, DataError, OptionError
 from lastlayer.features import Features
+from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.head import Preset
+from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.progress import bar
 from lastlayer.scenarios import Scenario
-from lastlayer.study.heads.execute import execute
+from lastlayer.study.heads.execute import choose_device, execute
 from lastlayer.study.heads.run import MOST_SEED, Run
-from lastlayer.study.ranking import Bound, rank
+from lastlayer.study.ranking import Bound
 from lastlayer.study.result import Failure, Result
 from lastlayer.study.scenario_spec import AnyScenario, GivenScenario, ScenarioSpec
+from lastlayer.training.feed import map_rows
+from lastlayer.training.pool import Stream
+from lastlayer.training.reference import reference
 
 MOST_ORDERS = 10_000
+SOFTMAX = "softmax regression"
+WORK = {"cpu": 3e10, "cuda": 3e12}  # rows × features × classes that are retrained on
+ROOM = {"cpu": 1 << 30, "cuda": 1 << 34}  # bytes of features, mapped where there is a map
 
 
 def compare(
@@ -57,10 +66,11 @@ def compare(
     [('slda', 4, 5, 0.669)]
     """
     expect(data, Features, "data", "Features")
+    flag(progress, "progress")
     spec, seeds = _spec(scenario), seeds_of(orders)
     runs = [
         _run(spec, head, preset, lr, order)
-        for head in dict.fromkeys(all_heads() if heads is None else _names(heads))
+        for head in dict.fromkeys(all_heads() if heads is None else head_names(heads))
         for order in seeds
     ]
     if not runs:
@@ -72,24 +82,42 @@ def upper_bound(
     data: Features,
     scenario: str | ScenarioSpec | Scenario,
     *,
-    preset: Preset = "exact",
-    lr: float | None = None,
+    behind: str | None = None,
     device: str = "auto",
-    progress: bool = False,
 ) -> Bound:
-    """Train every head without a mask on everything at once, and give the best.
+    """Train a softmax regression on everything at once until it converges, and test it.
 
-    No stream can be expected to teach more. The arguments are those of ``compare``.
+    Its weight decay is chosen on held-out training rows. No stream can be expected to teach a
+    linear layer more; a head that is not linear in the features may reach more.
+
+    Args:
+        data: training and test features.
+        scenario: as for ``compare``; it says which rows and which labels.
+        behind: a head with a feature map; the regression is then trained behind the same map.
+        device: "auto", "cpu" or "cuda".
     """
     expect(data, Features, "data", "Features")
-    label = _spec(scenario).build(data, order=0).label
-    spec = ScenarioSpec("iid", label=label)
-    runs = [_run(spec, head, preset, lr, order=0) for head in HEADS]
-    results = _results(runs, data, device, progress)
-    best = rank(pl.concat(map(_rows, results))).row(0, named=True)
-    if best["accuracy"] is None:
-        raise DataError("no head could learn from everything at once: use a smaller learning rate")
-    return Bound(best["head"], best["accuracy"])
+    made = _spec(scenario).build(data, order=0)
+    where = choose_device(device)
+    rows = torch.cat(made.tasks)
+    z, y = data.train.z[rows].float().to(where), data.train.labels[made.label][rows].to(where)
+    map = None if behind is None else _map_of(behind, data, made)
+    width = z.shape[1] if map is None else map.width
+    if len(z) * width * made.n_classes > WORK[where.type] or 4 * len(z) * width > ROOM[where.type]:
+        size = f"{len(z)} rows × {width} features × {made.n_classes} classes"
+        raise DataError(f"{size} are too many to retrain on here")
+    found = reference(z, y, made.n_classes, map=map if map is None else map.to(where), quick=True)
+    right = found.predict(data.test.z.float().to(where)).cpu() == data.test.labels[made.label]
+    name = SOFTMAX if map is None else f"{SOFTMAX} behind the map of {behind}"
+    return Bound(name, float(right.double().mean()))
+
+
+def _map_of(head: str, data: Features, made: Scenario) -> FeatureMap:
+    """Give the map that a head has in all orders of these tasks."""
+    maker = make_head(head, data.in_features)
+    if not isinstance(maker, MappedHead):
+        raise OptionError(f"expected a head behind a feature map, got '{head}', which has none")
+    return maker.map.fit(data.train.z[map_rows(Stream(made.tasks))].float())
 
 
 def seeds_of(orders: int | Iterable[int]) -> list[int]:
@@ -117,7 +145,7 @@ def _spec(scenario: object) -> AnyScenario:
     )
 
 
-def _names(heads: object) -> list[str]:
+def head_names(heads: object) -> list[str]:
     """Take the names of heads; a single one in the place of a list is a slip."""
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise ArgumentError(f"expected a list of heads, such as ['slda'], got {kind_of(heads)}")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from lastlayer.arguments import expect, short
-from lastlayer.catalogue import PAPER_HEADS, card_of, split_name
+from lastlayer.catalogue import CODES, PAPER_HEADS, card_of, split_name
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError
 from lastlayer.features.load import SHORT
 from lastlayer.heads.head import Preset
@@ -17,7 +17,19 @@ from lastlayer.names import look_up
 from lastlayer.reading import reading
 from lastlayer.study.heads.run import Run
 from lastlayer.study.networks.plan import Replay
-from lastlayer.study.plan_fields import Heads, Many, Rate, Scenarios, Seeds, Size, Strict
+from lastlayer.study.plan_fields import (
+    Batches,
+    Codes,
+    Gains,
+    Heads,
+    Many,
+    Rate,
+    Scenarios,
+    Seeds,
+    Size,
+    Starts,
+    Strict,
+)
 from lastlayer.study.scenario_spec import ScenarioSpec
 
 SHIPPED = {path.stem: path for path in sorted((Path(__file__).parent / "plans").glob("*.toml"))}
@@ -25,6 +37,7 @@ MOST_BYTES = 1_000_000  # of a plan's file
 MOST_SLIPS = 20  # named in a message
 MOST_RUNS = 1_000_000  # of a plan
 T = TypeVar("T")
+Options = dict[str, Any]  # of a run: lr, start, gain and batch_size, where its head has them
 
 
 class Experiment(Strict):
@@ -38,7 +51,23 @@ class Experiment(Strict):
     lr: Annotated[tuple[Rate, ...], Many, Field(min_length=1)] | None = None
     subset: Annotated[tuple[Size, ...], Many, Field(min_length=1)] = ("all",)
     held_out: Annotated[float, Field(gt=0, lt=1)] | None = None  # measure on this part of train
+    start: Starts | None = None  # of the first rows; a head without a choice has none
+    gain: Gains | None = None  # of weight_norm
+    batch_size: Batches | None = None  # of heads trained by gradient
+    code: Codes | None = None  # of the authors: start, gain and batch size; the first it stands for
+    why: str = ""  # it stands for that code
     optional: bool = False  # features that are not there are left out
+
+    @model_validator(mode="after")
+    def _check_code(self) -> Self:
+        if bool(self.code) != bool(self.why):
+            raise ValueError(
+                "expected 'code' and 'why' together: which code of the authors the block stands "
+                "for, and why"
+            )
+        if self.code and (self.start or self.gain or self.batch_size):
+            raise ValueError("expected 'code', or 'start', 'gain' and 'batch_size', got both")
+        return self
 
     def runs(self, plan: "Plan") -> Iterator[Run]:
         """Give every combination, seeds last."""
@@ -46,22 +75,34 @@ class Experiment(Strict):
             data = held_out_name(SHORT.get(features, features), self.held_out)
             for scenario in self.scenario:
                 for subset in self.subset:
-                    for head, lr in self._heads():
+                    for head, options in self._heads(self.preset or plan.preset):
                         for seed in self.seeds or plan.seeds:
-                            yield _run(
-                                data, scenario, head, self.preset or plan.preset, lr, subset, seed
-                            )
+                            yield _run(data, scenario, head, options, subset, seed)
 
     def count(self, plan: "Plan") -> int:
         """Return how many runs it makes."""
         kinds = self.features, self.scenario, self.subset, self.seeds or plan.seeds
-        return prod(map(len, kinds)) * sum(1 for _ in self._heads())
+        return prod(map(len, kinds)) * sum(1 for _ in self._heads(self.preset or plan.preset))
 
-    def _heads(self) -> Iterator[tuple[str, float | None]]:
-        """Give each head with each learning rate; one without gradient has none."""
+    def _heads(self, preset: Preset) -> Iterator[tuple[str, Options]]:
+        """Give each head in all its ways; what it has no choice of is left out for it."""
+        ways = [vars(CODES[code]) for code in self.code or ()] or [
+            {"start": start, "gain": gain, "batch_size": size}
+            for start in self.start or (None,)
+            for gain in self.gain or (None,)
+            for size in self.batch_size or (None,)
+        ]
         for head in self.heads:
-            rates = self.lr if card_of(head).by_gradient else None
-            yield from ((head, lr) for lr in rates or (None,))
+            card = card_of(head)
+            has = {
+                "start": card.starts and preset == "paper",
+                "gain": card.gains,
+                "batch_size": card.by_gradient,
+            }
+            own = [{name: value for name, value in way.items() if has[name]} for way in ways]
+            for way in (way for place, way in enumerate(own) if way not in own[:place]):
+                for lr in (self.lr if card.by_gradient else None) or (None,):
+                    yield head, {"preset": preset, "lr": lr, **way}
 
 
 class Plan(Strict):
@@ -140,8 +181,7 @@ def _run(
     data: str,
     scenario: ScenarioSpec,
     head: str,
-    preset: Preset,
-    lr: float | None,
+    options: Options,
     subset: int | str,
     seed: int,
 ) -> Run:
@@ -149,7 +189,7 @@ def _run(
     base, mask = split_name(head)
     order = 0 if scenario.kind == "iid" else seed
     size = None if isinstance(subset, str) else subset
-    return Run(data, scenario, base, mask, preset, lr, order, seed, size)
+    return Run(data, scenario, base, mask, order=order, seed=seed, subset=size, **options)
 
 
 def _slip(slip: Any) -> str:

@@ -1,14 +1,15 @@
 """What the blocks of a plan may hold: each kind of value, how it is read, and what is refused."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from lastlayer.arguments import short
-from lastlayer.catalogue import PAPER_HEADS, all_heads, split_name
+from lastlayer.catalogue import CODES, GAINS, PAPER_HEADS, STARTS, all_heads, split_name
 from lastlayer.names import look_up
-from lastlayer.study.heads.run import MOST_DRAWN, MOST_SEED
+from lastlayer.study.heads.run import MOST_BATCH, MOST_DRAWN, MOST_SEED
 from lastlayer.study.scenario_spec import ScenarioSpec
 
 MOST_SEEDS = 10_000  # of a plan or a block
@@ -91,7 +92,19 @@ def _size(value: Any) -> Any:
     return value
 
 
+def one_of(names: Iterable[str], kind: str) -> PlainValidator:
+    """Take a name out of a few."""
+    known = dict.fromkeys(names)
+
+    def check(value: Any) -> str:
+        look_up(str(value), known, kind)
+        return str(value)
+
+    return PlainValidator(check)
+
+
 Many = BeforeValidator(_many)
+_Some = Field(min_length=1)
 Seeds = Annotated[tuple[int, ...], PlainValidator(read_seeds)]
 Scenarios = Annotated[
     tuple[Annotated[ScenarioSpec, PlainValidator(_scenario)], ...],
@@ -104,6 +117,12 @@ Heads = Annotated[
     Field(min_length=1),
 ]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Starts = Annotated[tuple[Annotated[str, one_of(STARTS, "start")], ...], Many, _Some]
+Gains = Annotated[tuple[Annotated[str, one_of(GAINS, "gain")], ...], Many, _Some]
+Codes = Annotated[tuple[Annotated[str, one_of(CODES, "code of the authors")], ...], Many, _Some]
+Batches = Annotated[
+    tuple[Annotated[int, Field(ge=2, le=MOST_BATCH, strict=True)], ...], Many, _Some
+]
 Size = Annotated[int | Literal["all"], PlainValidator(_size)]
 
 

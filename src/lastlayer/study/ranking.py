@@ -1,4 +1,4 @@
-"""What a comparison says: a ranking, how far it is from the best possible, and one sentence."""
+"""What a comparison says: a ranking, and what retraining on everything would reach."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -12,10 +12,10 @@ from lastlayer.results.tables import deviation, head_name, thrift
 
 @dataclass(frozen=True)
 class Bound:
-    """The best that any head reaches when it has everything at once."""
+    """What a softmax regression reaches that has everything at once and has converged."""
 
-    head: str
-    accuracy: float
+    name: str
+    accuracy: float  # on the test rows, 0 to 1
 
 
 def rank(table: pl.DataFrame) -> pl.DataFrame:
@@ -52,33 +52,6 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def advise(ranking: pl.DataFrame, bound: Bound | None = None) -> str:
-    """Say in one sentence which head to use, and what an ordinary linear layer would do.
-
-    Args:
-        ranking: what ``rank`` gives.
-        bound: what ``upper_bound`` gives; None: there is none to compare with.
-    """
-    _check(ranking, "ranking", ("head", "accuracy"))
-    expect(bound, (Bound, type(None)), "bound", "a Bound")
-    best = ranking.row(0, named=True)
-    if best["accuracy"] is None:
-        return "No head has learned anything: use a smaller learning rate."
-    level = ranking.filter(accuracy=best["accuracy"])["head"].to_list()[1:]
-    equal = f" ({', '.join(level)} {'is' if len(level) == 1 else 'are'} as good)" if level else ""
-    sentence = f"Use {best['head']}{equal}: it ends at {_percent(best['accuracy'])}"
-    if bound is not None:
-        gap = 100 * (bound.accuracy - best["accuracy"])
-        sentence += (
-            f", {_beside(gap)} {bound.head} trained on everything at once "
-            f"({_percent(bound.accuracy)})"
-        )
-    linear = ranking.filter(pl.col("head") == "linear")
-    if linear.is_empty() or best["head"] == "linear":
-        return f"{sentence}."
-    return f"{sentence}; an ordinary linear layer {_fate(linear.row(0, named=True), best)}."
-
-
 def _check(table: object, name: str, columns: tuple[str, ...]) -> None:
     """Refuse what is no table of these columns, or an empty one."""
     expect(table, pl.DataFrame, name, "a polars table")
@@ -87,21 +60,3 @@ def _check(table: object, name: str, columns: tuple[str, ...]) -> None:
     if missing or not found.height:
         what = f"no column {', '.join(missing)}" if missing else "no row"
         raise OptionError(f"expected a {name} with the columns {', '.join(columns)}, got {what}")
-
-
-def _beside(gap: float) -> str:
-    points = f"{abs(gap):.1f}"
-    if points == "0.0":
-        return "as good as"
-    return f"{points} points {'below' if gap > 0 else 'above'}"
-
-
-def _fate(linear: dict[str, float | None], best: dict[str, float | None]) -> str:
-    reached, top = linear["accuracy"], best["accuracy"]
-    if reached is None or top is None:
-        return "diverges"
-    return f"{'falls to' if top - reached > 0.05 else 'reaches'} {_percent(reached)}"
-
-
-def _percent(accuracy: float) -> str:
-    return f"{100 * accuracy:.1f} %"

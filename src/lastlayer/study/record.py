@@ -7,8 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastlayer.analysis import (
-    CAUSES,
+    FATES,
+    INTERFERENCE,
     LOSS_PARTS,
+    REPAIRS,
     after_each_task,
     average_forgetting,
     average_incremental_accuracy,
@@ -20,7 +22,11 @@ from lastlayer.results.store import Columns, Record
 from lastlayer.study.result import Outcome, Result
 from lastlayer.study.run import AnyRun
 
-LOST = tuple(f"lost_{'' if cause == 'together' else 'to_'}{cause}" for cause in CAUSES)
+COUNTED = {  # array of (T, N, kinds) → the columns of its counts after the last task
+    "fates": FATES,
+    "repairs": tuple(f"repair_{name}" for name in REPAIRS),
+    "interference": tuple(f"interference_{name}" for name in INTERFERENCE),
+}
 
 
 def columns_of(run: AnyRun, label: str) -> Columns:
@@ -52,8 +58,10 @@ def record(digest: str, outcome: Outcome) -> Record:
         "diverged": outcome.diverged,
     }
     columns |= {name: _number(value) for name, value in _measures(outcome).items()}
-    if "causes" in outcome.insight:
-        columns |= _lost(outcome.insight["causes"][-1].sum(axis=0))
+    for array, names in COUNTED.items():
+        if array in outcome.insight:
+            counts = outcome.insight[array][-1].sum(axis=0)
+            columns |= dict(zip(names, map(int, counts), strict=True))
     if "images" in outcome.insight:
         columns["images"] = int(outcome.insight["images"].sum())
     if "lost_parts" in outcome.insight:
@@ -82,10 +90,6 @@ def _measures(result: Result) -> Mapping[str, float]:
         "backward_transfer": float(backward_transfer(matrix)),
         "forward_transfer": float(forward_transfer(matrix, before)),
     }
-
-
-def _lost(counts: NDArray[np.int32]) -> Columns:
-    return {"lost": int(counts.sum()), **dict(zip(LOST, map(int, counts), strict=True))}
 
 
 def _lost_shares(parts: NDArray[np.float64]) -> Columns:

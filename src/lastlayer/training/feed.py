@@ -17,7 +17,7 @@ from lastlayer.training.batches import shuffled_batches
 from lastlayer.training.pool import Pool, Rules, Score, Stream, Vectors
 
 EVALUATE = 1 << 22  # logits at a time
-KEPT = 1 << 29  # bytes of statistics that orders may share
+KEPT = 1 << 29  # bytes of statistics that orders may share, at most
 
 After = tuple[Tensor, nn.Linear | None]  # a head after a task: right answers, and its vectors
 Task = tuple[bytes, int]  # its rows, and the seed where that decides which of them are learned

@@ -90,9 +90,8 @@ def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> M
     parameters = {"weight": torch.zeros(*shape, *size)}
     for s, of_stream in enumerate(members):
         for k, member in enumerate(of_stream):
-            start = HEADS[member.layer].start(member.start, member.mask)
             first_rows = initial_parameters(
-                member.layer, *size, preset, member.seed, start, member.gain
+                member.layer, *size, preset, member.seed, member.start, member.gain
             )
             for name, value in first_rows.items():
                 whole = parameters.setdefault(name, torch.zeros(*shape, *value.shape))

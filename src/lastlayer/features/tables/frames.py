@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import polars as pl
 
 from lastlayer.arguments import kind_of, short
 from lastlayer.errors import ArgumentError, DataError, FileFormatError, LabelError, ShapeError
+from lastlayer.features.tables.parquet_footer import unpacked_size
 from lastlayer.features.tables.table import Array, Table
 from lastlayer.reading import check_growth, reading
 
@@ -54,7 +56,8 @@ def open_text(path: Path, separator: str) -> Table:
 def open_parquet(path: Path) -> Table:
     """Open a Parquet file."""
     # A path names one file: no glob, no folders that mean columns, no home of another user.
-    return _lazy(path, pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False))
+    lazy = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
+    return _lazy(path, lazy, partial(unpacked_size, path))
 
 
 def open_arrow(path: Path) -> Table:
@@ -111,18 +114,34 @@ def open_frame(frame: Any, source: str = "the frame") -> Table:
     return Table(source, _dimensions(lazy.collect_schema()), get)
 
 
-def _lazy(path: Path, lazy: pl.LazyFrame) -> Table:
-    """Give the table of a file, which may not grow too much in memory."""
+def _lazy(
+    path: Path, lazy: pl.LazyFrame, size: Callable[[Sequence[str]], int] | None = None
+) -> Table:
+    """Give the table of a file, which may not grow too much in memory.
+
+    Args:
+        path: of the file.
+        lazy: the table.
+        size: gives the bytes of some columns before they are read; None: as the first rows have.
+    """
 
     def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        columns = [*numbers, *labels]
+        shown = ", ".join(columns[:5])
         with reading(path, f"a {path.suffix.lower()} file"):
-            some = lazy.select([*numbers, *labels])
-            rows, first = some.select(pl.len()).collect().item(), some.head(_SAMPLE).collect()
-            size = first.estimated_size() * rows // max(1, first.height)
-            check_growth(path, size, ", ".join([*numbers, *labels][:5]))
-            return _arrays(some.collect(), numbers, labels)
+            some = lazy.select(columns)
+            check_growth(path, _estimate(some) if size is None else size(columns), shown)
+            table = some.collect()
+            # Equal texts lie in memory once until they are handed over one by one.
+            check_growth(path, int(table.estimated_size()), shown)
+            return _arrays(table, numbers, labels)
 
     return Table(str(path), _dimensions(lazy.collect_schema()), get)
+
+
+def _estimate(lazy: pl.LazyFrame) -> int:
+    rows, first = lazy.select(pl.len()).collect().item(), lazy.head(_SAMPLE).collect()
+    return int(first.estimated_size() * rows // max(1, first.height))
 
 
 def _stream(path: Path) -> pl.DataFrame:

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import kind_of, whole
 from lastlayer.catalogue import HEADS, Abilities
 from lastlayer.errors import ArgumentError, DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.heads.gradient.members import Members
-from lastlayer.heads.head import Head, Preset, whole_number
+from lastlayer.heads.head import Head, Preset
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 
@@ -67,14 +68,14 @@ class GradientHead(Head):
     ) -> None:
         kind = look_up(layer, LAYERS, "layer")
         look_up(mask, MASKS, "mask")
-        whole_number("a seed", seed, least=0)
+        whole(seed, "a seed", least=0)
         for option, value in (("lr", lr), ("scale", scale)):
             if value is not None and not isinstance(value, Real):
-                raise ArgumentError(f"expected {option} as a number, got {value!r}")
+                raise ArgumentError(f"expected {option} as a number, got {kind_of(value)}")
         card = HEADS[layer]
         options: dict[str, Any] = {"mask": mask, "lr": card.rate(lr), "seed": seed}
         if preset == "paper" and card.starts:
-            options["start"] = card.start(start, mask)
+            options["start"] = card.start(start)
         elif start is not None:
             raise OptionError(
                 "expected a start with preset 'paper' and a layer that can start in two ways, "

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.errors import DataError, OptionError, ShapeError
+from lastlayer.arguments import whole
+from lastlayer.errors import DataError, ShapeError
 from lastlayer.heads.resizable import Resizable
 from lastlayer.names import look_up
 
@@ -35,11 +36,8 @@ class FeatureMap(Resizable, ABC):
 
     def __init__(self, in_features: int, width: int, seed: int = 0) -> None:
         super().__init__()
-        if not (isinstance(width, int) and width >= 1):
-            raise OptionError(f"expected a width of at least 1, got {width!r}")
-        if not (isinstance(seed, int) and seed >= 0):
-            raise OptionError(f"expected a seed of at least 0, got {seed!r}")
-        self.seed = seed
+        width, in_features = whole(width, "a width", least=1), whole(in_features, "in_features", 1)
+        self.seed = seed = whole(seed, "a seed", least=0)
         random = np.random.Generator(np.random.PCG64(seed))
         drawn = random.standard_normal((width, in_features))
         self.register_buffer("projection", torch.from_numpy(drawn))

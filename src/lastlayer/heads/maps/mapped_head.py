@@ -15,7 +15,8 @@ from lastlayer.heads.statistics.budget import check_budget
 from lastlayer.heads.statistics.head import StatisticsHead
 
 WIDTH = 2000
-_PIECE = 32 << 20  # bytes of mapped features at a time
+_PIECE = {"cpu": 32 << 20}  # bytes of mapped features at a time
+_MOST = 256 << 20  # the same on a GPU, where each piece costs a fixed time
 
 
 class MappedHead(Head):
@@ -130,7 +131,8 @@ class MappedHead(Head):
             self.inner.observe(self.map(rows), classes)
 
     def _cut(self, rows: Tensor) -> Iterator[Tensor]:
-        return iter(rows.split(max(_PIECE // (8 * self.map.width), 1)))
+        most = _PIECE.get(self.seen.device.type, _MOST)
+        return iter(rows.split(max(most // (8 * self.map.width), 1)))
 
     def _merge(self, other: Self) -> Self:
         mine, others = self.map.fitted, other.map.fitted

@@ -6,9 +6,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import kind_of, whole
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import ArgumentError, OptionError
-from lastlayer.heads.head import Head, Preset, whole_number
+from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.budget import RANKS, Budget
 from lastlayer.heads.neighbours.following import Followed
 from lastlayer.heads.neighbours.memory import Memory
@@ -63,9 +64,9 @@ class KnnHead(Head):
         super().__init__(in_features, n_classes, preset, k=k, budget=budget, keep=keep, seed=seed)
         for option, value, least in (("k", k, 1), ("budget", budget, 1), ("seed", seed, 0)):
             if option != "budget" or value is not None:
-                whole_number(option, value, least)
+                whole(value, option, least)
         if not isinstance(keep, str):
-            raise ArgumentError(f"expected keep as a str, got {keep!r}")
+            raise ArgumentError(f"expected keep as a str, got {kind_of(keep)}")
         if preset == "paper" and (budget is not None or keep != "central"):
             raise OptionError(
                 "expected preset 'paper' without budget and keep, since it cuts classes to their "

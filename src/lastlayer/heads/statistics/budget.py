@@ -1,5 +1,6 @@
 """What statistics may take of memory: more is refused before it is asked for."""
 
+from lastlayer.arguments import whole
 from lastlayer.errors import OptionError
 
 BUDGET = 2 << 30  # bytes, unless a head is made with another
@@ -10,8 +11,7 @@ def check_budget(what: str, needed: int, budget: int, remedy: str) -> None:
 
     >>> check_budget("width 10", 800, BUDGET, "choose a smaller width")
     """
-    if not (isinstance(budget, int) and budget > 0):
-        raise OptionError(f"expected a budget in bytes above 0, got {budget!r}")
+    whole(budget, "a budget in bytes", least=1)
     if needed > budget:
         raise OptionError(
             f"expected statistics of at most {_size(budget)}, got {_size(needed)} for {what}: "

@@ -31,11 +31,12 @@ from lastlayer.heads.statistics.possible import (
     check_whole_classes,
     slack,
 )
-from lastlayer.heads.undo import AllOrNothing, overwrite, remember, rows_before
+from lastlayer.heads.undo import AllOrNothing, in_block, overwrite, remember, rows_before
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
 GATHERED, GATHERED_BYTES = 1024, 8 << 20  # rows of small batches that wait, at most
 PRECISION = 1e-6  # how wrong, beside the spread of the data that stay, forgetting may leave them
+IN_PLACE = frozenset(["cpu"])  # where rows are overwritten; elsewhere new ones take fewer steps
 _EPS = torch.finfo(torch.float64).eps
 
 
@@ -182,11 +183,14 @@ class ClassStatistics(Resizable):
 
     def fold(self) -> None:
         """Fold in the rows that wait."""
-        n = self._waiting
-        if n and self._room is not None:
+        n, room = self._waiting, self._room
+        if n and room is not None:
+            undoable = in_block()
             with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
                 self._waiting = 0
-                self._update(self._room[0][:n], self._room[1][:n], 1)
+                if undoable:  # the rows may have to wait again: others must not take their place
+                    self._room = None
+                self._update(room[0][:n], room[1][:n], 1)
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
@@ -261,7 +265,13 @@ class ClassStatistics(Resizable):
         if self.kind in ("pooled", "running"):
             self.scatter = self.scatter.clone()  # what was stays whole until this has succeeded
         several = len(z) > rows_at_once(z.shape[1], self._device)
-        names = ["mean", "count", *(["spread"] if self.kind == "none" else [])] if several else []
+        afresh = self._device.type not in IN_PLACE and self.count.numel() <= len(z)
+        names = ["mean", "count", *(["spread"] if self.kind == "none" else [])]
+        if afresh:  # copies of few rows; a piece that holds every class makes its own
+            for name in names if several else names[2:]:
+                setattr(self, name, self._held(name).clone())
+        if afresh or not several:
+            names = []
         names += ["scatter"] if self.kind == "per_class" else []
         if names:  # otherwise the one piece keeps what it overwrites
             own = group(y.to(self._device), self.count.numel()).classes
@@ -270,7 +280,7 @@ class ClassStatistics(Resizable):
         unchecked = z.device != self._device  # else the values were looked at before
         finite = torch.ones((), dtype=torch.bool, device=self._device)
         for rows, classes in pieces(z, y, self._device):
-            self._update_by(rows, classes, sign, log=not several)
+            self._update_by(rows, classes, sign, log=not (several or afresh))
             if unchecked:  # NaN and infinity show in the extremes; the answer is read once, below
                 finite &= torch.stack(rows.aminmax()).abs().amax() <= LARGEST
         if unchecked and not bool(finite):
@@ -284,7 +294,9 @@ class ClassStatistics(Resizable):
         by Σ rrᵀ with r = d + (√(n/(n−k)) − 1)·m when they leave; r = d when all do.
         """
         groups = group(y, self.count.numel())
-        old, before = self._rows_of(groups.classes, log), self.count[groups.classes]
+        afresh = groups.whole and self._device.type not in IN_PLACE
+        old = self.mean if afresh else self._rows_of(groups.classes, log)
+        before = self.count if afresh else self.count[groups.classes]
         after = before + sign * groups.size.to(torch.int64)
         own = sums(z, groups).div_(groups.size.clamp(min=1)[:, None])
         n, left = before.to(own.dtype), after.to(own.dtype)
@@ -292,15 +304,18 @@ class ClassStatistics(Resizable):
             move = 1 - (n / left.clamp(min=1)).sqrt()
         else:
             move = torch.where(left > 0, 1 - (n / left.clamp(min=1)).sqrt(), 0)
-        out = room("centres", len(own), own)
+        out = torch.empty_like(own) if afresh else room("centres", len(own), own)
         centre = torch.lerp(old, own, move[:, None], out=out)  # old + move·m
         squares = self._scatter_by(z, groups, n, old, centre, sign, log)
         share = sign * groups.size / left.clamp(min=1)
         new = torch.lerp(old, own, share[:, None], out=out)
         if sign < 0:
             new.masked_fill_((after == 0)[:, None], 0)
-        overwrite(self.mean, groups.classes, new, old, log=log)
-        overwrite(self.count, groups.classes, after, before, log=log)
+        if afresh:
+            self.mean, self.count = new, after
+        else:
+            overwrite(self.mean, groups.classes, new, old, log=log)
+            overwrite(self.count, groups.classes, after, before, log=log)
         self._wear_down(squares, new)
 
     def _scatter_by(

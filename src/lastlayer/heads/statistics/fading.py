@@ -7,6 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import short
 from lastlayer.errors import OptionError
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.class_statistics import Scatter
@@ -43,7 +44,7 @@ class FadingStatistics(Resizable):
         super().__init__()
         number = isinstance(half_life, int | float) and not isinstance(half_life, bool)
         if not (number and 0 < half_life < math.inf):
-            raise OptionError(f"expected a half_life above 0, or None, got {half_life!r}")
+            raise OptionError(f"expected a half_life above 0, or None, got {short(half_life)}")
         if scatter == "per_class":
             raise OptionError("half_life goes with one scatter for all classes, not with one each")
         h = in_features if scatter == "pooled" else 0

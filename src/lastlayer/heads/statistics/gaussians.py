@@ -7,6 +7,7 @@ from typing import Any, Self, cast
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import short, whole
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.resizable import Resizable
@@ -36,8 +37,10 @@ class GaussianHead(StatisticsHead):
         **options: Any,
     ) -> None:  # fmt: skip
         if nu is not None and not (isinstance(nu, int | float) and 0 <= nu < float("inf")):
-            raise OptionError(f"expected nu of at least 0, or None, got {nu!r}")
+            raise OptionError(f"expected nu of at least 0, or None, got {short(nu)}")
         self.diagonal = bool(options.get("diagonal", False))
+        whole(in_features, "in_features", least=1)
+        whole(n_classes, "n_classes", least=0)
         self._check_budget(in_features, n_classes, budget)
         kind: Scatter = "none" if self.diagonal else "per_class"
         super().__init__(in_features, n_classes, preset, kind, nu=nu, budget=budget, **options)

@@ -18,6 +18,8 @@ _BLAS = None if dsyrk is None else ThreadpoolController()
 _ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
 _CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
+_SLIM = 8  # a product with one of so many as features is slim
+_BLOCKS, _BLOCK = 4, 512  # of a symmetric product on a GPU: how many, and the least features of one
 _AHEAD = 2  # pieces on their way to a GPU
 _LOCAL = threading.local()
 _FEW, _MANY = 1 << 17, 1 << 26  # products from which syrk pays, and from which more threads do
@@ -29,6 +31,7 @@ class Groups(NamedTuple):
     classes: Tensor  # (k,) classes, each once; some may be without a row
     place: Tensor  # (n,) which of these a row is of
     size: Tensor  # (k,) float64: how many rows each has
+    whole: bool  # whether the classes are all there are, in their order
 
 
 def group(y: Tensor, n_classes: int) -> Groups:
@@ -36,14 +39,19 @@ def group(y: Tensor, n_classes: int) -> Groups:
     if n_classes <= y.numel():
         size = torch.zeros(n_classes, dtype=torch.float64, device=y.device)
         size.index_add_(0, y, size.new_ones(1).expand(y.numel()))
-        return Groups(torch.arange(n_classes, device=y.device), y, size)
+        return Groups(torch.arange(n_classes, device=y.device), y, size, whole=True)
     classes, place, size = torch.unique(y, return_inverse=True, return_counts=True)
-    return Groups(classes, place, size.to(torch.float64))
+    return Groups(classes, place, size.to(torch.float64), whole=False)
 
 
 def sums(rows: Tensor, groups: Groups) -> Tensor:
     """Add up the rows (n, h) of each class, in float64 (k, h)."""
-    total = room("sums", groups.classes.numel(), rows)
+    k, (n, h) = groups.classes.numel(), rows.shape
+    if not rows.is_cpu and _SLIM * k <= h:
+        # A GPU adds to few rows slowly, one addition after the other; a slim product costs little.
+        chosen = rows.new_zeros(k, n, dtype=torch.float64)
+        return chosen.scatter_(0, groups.place[None], 1.0) @ widened(rows)
+    total = room("sums", k, rows)
     return total.zero_().index_add_(0, groups.place, widened(rows))
 
 
@@ -131,11 +139,18 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     """Add ±rowsᵀ rows to the lower triangle of ``scatter`` (h, h), in place.
 
     The product is symmetric: BLAS's syrk computes half of it, in half the time of a matrix product.
-    It runs with PyTorch's number of threads, or one where there is little to do.
+    It runs with PyTorch's number of threads, or one where there is little to do. PyTorch has none
+    for a GPU: there, four blocks of rows up to the diagonal make 5/8 of the whole.
     """
-    work = rows.numel() * rows.shape[1]
-    usual = scatter.device.type == "cpu" and scatter.dtype == torch.float64
-    if dsyrk is None or _BLAS is None or work < _FEW or not usual:
+    h = rows.shape[1]
+    if not scatter.is_cpu:
+        size = max(-(-h // _BLOCKS), _BLOCK)
+        for start in range(0, h, size):
+            stop = min(start + size, h)
+            scatter[start:stop, :stop].addmm_(rows[:, start:stop].mT, rows[:, :stop], alpha=sign)
+        return
+    work = rows.numel() * h
+    if dsyrk is None or _BLAS is None or work < _FEW or scatter.dtype != torch.float64:
         scatter.addmm_(rows.mT, rows, alpha=sign)
         return
     threads = torch.get_num_threads() if work > _MANY else 1

@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lastlayer.arguments import choice, flag
 from lastlayer.catalogue import Abilities
-from lastlayer.errors import OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.budget import BUDGET
 from lastlayer.heads.statistics.gaussians import GaussianHead
@@ -51,8 +51,8 @@ class QdaHead(GaussianHead):
         diagonal: bool = False,
         budget: int = BUDGET,
     ) -> None:
-        if prior not in ("uniform", "empirical"):
-            raise OptionError(f"expected prior 'uniform' or 'empirical', got {prior!r}")
+        choice(prior, ("uniform", "empirical"), "prior")
+        flag(diagonal, "diagonal")
         options = {"prior": prior, "diagonal": diagonal}
         super().__init__(in_features, n_classes, preset, nu=nu, budget=budget, **options)
         self._factors: dict[int, Tensor] = {}

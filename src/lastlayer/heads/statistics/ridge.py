@@ -6,7 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lastlayer.arguments import choice, flag, short
 from lastlayer.errors import DataError, OptionError
+from lastlayer.heads.finite import check_float_type
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
@@ -59,8 +61,8 @@ class RidgeHead(StatisticsHead):
         half_life: float | None = None,
     ) -> None:
         check_penalty(penalty)
-        if weigh not in ("samples", "classes"):
-            raise OptionError(f"expected weigh 'samples' or 'classes', got {weigh!r}")
+        choice(weigh, ("samples", "classes"), "weigh")
+        flag(per_class_scatter, "per_class_scatter")
         options = {"penalty": penalty, "weigh": weigh, "per_class_scatter": per_class_scatter}
         scatter: Scatter = "per_class" if per_class_scatter else "pooled"
         super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
@@ -108,7 +110,8 @@ class RidgeHead(StatisticsHead):
         cross = (apart * count[:, None]).mT
         gram = s.pooled_scatter() + cross @ apart
         share = count / n
-        return centre, share, Moments(gram, cross, n * (1 - float(share.square().sum())), n)
+        spread = n * (1 - float(share.square().sum()))
+        return centre, share, Moments(gram, cross, spread, n, self._samples())
 
     def _by_class(self) -> tuple[Tensor, Tensor, Moments]:
         """As if every class had as many samples; n is then the size that weighs as much."""
@@ -128,7 +131,11 @@ class RidgeHead(StatisticsHead):
             within = s.pooled_scatter() * (n / float(s.total))
         cross = apart.mT * each
         gram = within + cross @ apart
-        return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n)
+        return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n, self._samples())
+
+    def _samples(self) -> int | None:
+        """Give how many samples there are, as far as it is known: what fades has weights only."""
+        return None if self.fades else int(self.statistics.total)
 
     def _logits(self, z: Tensor) -> Tensor:
         logits = torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
@@ -138,12 +145,13 @@ class RidgeHead(StatisticsHead):
 def check_penalty(penalty: object) -> None:
     """Refuse what is no penalty."""
     number = isinstance(penalty, int | float) and 0 <= penalty < float("inf")
-    if penalty != "gcv" and not number:
-        raise OptionError(f"expected penalty 'gcv' or a number of at least 0, got {penalty!r}")
+    if not number and not (isinstance(penalty, str) and penalty == "gcv"):
+        raise OptionError(f"expected penalty 'gcv' or a number of at least 0, got {short(penalty)}")
 
 
 def linear_layer(weight: Tensor, bias: Tensor, dtype: torch.dtype | None) -> nn.Linear:
     """Give an ordinary layer of a weight (n_classes, h) and a bias (n_classes,)."""
+    check_float_type(dtype)
     linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype)
     with torch.no_grad():
         linear.weight.copy_(weight)

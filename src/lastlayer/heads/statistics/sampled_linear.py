@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from lastlayer.arguments import choice, whole
 from lastlayer.catalogue import Abilities
-from lastlayer.errors import OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.budget import BUDGET
 from lastlayer.heads.statistics.gaussians import GaussianHead
@@ -58,11 +58,9 @@ class SampledLinearHead(GaussianHead):
         seed: int = 0,
         budget: int = BUDGET,
     ) -> None:
-        if prior not in ("uniform", "empirical"):
-            raise OptionError(f"expected prior 'uniform' or 'empirical', got {prior!r}")
-        for name, number, least in (("steps", steps, 1), ("seed", seed, 0)):
-            if not (isinstance(number, int) and number >= least):
-                raise OptionError(f"expected {name} of at least {least}, got {number!r}")
+        choice(prior, ("uniform", "empirical"), "prior")
+        whole(steps, "steps", least=1)
+        whole(seed, "seed", least=0)
         options = {"prior": prior, "steps": steps, "seed": seed}
         super().__init__(in_features, n_classes, preset, nu=nu, budget=budget, **options)
         for name in ("weight", "bias", "centre"):

@@ -5,8 +5,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from lastlayer.arguments import choice, flag, short
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import DataError, OptionError
+from lastlayer.heads.finite import check_float_type
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
@@ -57,10 +59,15 @@ class SldaHead(StatisticsHead):
         per_class_scatter: bool = False,
         half_life: float | None = None,
     ) -> None:
-        if shrinkage != "oas" and not (isinstance(shrinkage, int | float) and 0 <= shrinkage <= 1):
-            raise OptionError(f"expected shrinkage 'oas' or a number in [0, 1], got {shrinkage!r}")
-        if prior not in ("uniform", "empirical"):
-            raise OptionError(f"expected prior 'uniform' or 'empirical', got {prior!r}")
+        if not (isinstance(shrinkage, str) and shrinkage == "oas") and not (
+            isinstance(shrinkage, int | float) and 0 <= shrinkage <= 1
+        ):
+            raise OptionError(
+                f"expected shrinkage 'oas' or a number in [0, 1], got {short(shrinkage)}"
+            )
+        choice(prior, ("uniform", "empirical"), "prior")
+        choice(preset, ("exact", "paper"), "preset")
+        flag(per_class_scatter, "per_class_scatter")
         options = {"shrinkage": shrinkage, "prior": prior, "per_class_scatter": per_class_scatter}
         if preset == "paper" and (options != _DEFAULTS or half_life is not None):
             raise OptionError(
@@ -92,6 +99,7 @@ class SldaHead(StatisticsHead):
         """Give the head as it is now as an ordinary layer, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
+        check_float_type(dtype)
         linear = nn.Linear(self.in_features, self.n_classes, dtype=dtype)
         bias = self.bias - self.weight @ self.centre
         if self.preset == "exact":

@@ -9,7 +9,6 @@ from lastlayer.errors import FileFormatError
 from lastlayer.report.section import Section, Tables, Topic, name_all
 from lastlayer.report.sheet import Sheet
 from lastlayer.report.topics import (
-    causes,
     claims,
     first_task,
     interference,
@@ -18,9 +17,11 @@ from lastlayer.report.topics import (
     preliminary,
     presets,
     published,
+    repairs,
     replay,
     runs,
     similarity,
+    starts,
     streams,
     subsets,
     summary,
@@ -34,6 +35,7 @@ TOPICS: Sequence[Topic] = tuple(
         summary,
         streams,
         masks,
+        starts,
         similarity,
         subsets,
         preliminary,
@@ -42,7 +44,7 @@ TOPICS: Sequence[Topic] = tuple(
         weights,
         interference,
         first_task,
-        causes,
+        repairs,
         replay,
         claims,
         presets,

@@ -1,13 +1,16 @@
 """What masking does: averaged over layers (Fig. 5a), and layer by layer (Fig. 5b)."""
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import polars as pl
 
-from lastlayer.catalogue import PAPER_HEADS
+from lastlayer.catalogue import PAPER_HEADS, STARTS
 from lastlayer.report.bars import bars
 from lastlayer.report.looks import ALL_LAYERS, paper_layers
 from lastlayer.report.looks import masks as all_masks
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic
-from lastlayer.report.select import HEAD, STREAM, in_order, streams
+from lastlayer.report.select import HEAD, STREAM, all_ways, in_order, own_way
 from lastlayer.report.sheet import MEAN, Sheet, texts
 from lastlayer.report.shown import Table, number, spread, words
 from lastlayer.results import Study
@@ -15,27 +18,47 @@ from lastlayer.results.tables import deviation
 
 
 def by_mask(study: Study) -> pl.DataFrame:
-    """Average each mask over the paper's layers and the streams of a kind (Fig. 5a).
+    """Average each mask over the paper's layers and the streams of a kind (Fig. 5a), by start.
 
-    Only layers that were run with every mask of the stream are in it.
+    Only layers that were run with every mask of the stream, from the same start, are in it.
     """
-    runs = streams(study).filter(pl.col("head").is_in(paper_layers(by_gradient=True)))
+    runs = all_ways(study).filter(pl.col("head").is_in(paper_layers(by_gradient=True)))
     masks = pl.col("mask").n_unique()
-    runs = runs.filter(masks.over(*STREAM, "head") == masks.over("kind"), masks.over("kind") > 1)
-    return in_order(_average(runs, ("kind", "mask")), "kind", "mask")
+    parts = []
+    for start, part in by_start(runs):
+        mine = part.filter(
+            masks.over(*STREAM, "head") == masks.over("kind"), masks.over("kind") > 1
+        )
+        parts.append(_average(mine, ("kind", "mask")).with_columns(start))
+    return in_order(pl.concat(parts), "kind", "start", "mask")
+
+
+def by_start(runs: pl.DataFrame) -> Iterator[tuple[pl.Expr, pl.DataFrame]]:
+    """Give the runs from each start, with heads that have one alone; weight_norm with its own gain.
+
+    Masks are compared within one start and never across two (docs/decisions/9).
+    """
+    own = own_way(runs, (*STREAM, "preset", *HEAD, "lr", "start"))
+    starts: list[str | None] = [start for start in STARTS if start in set(runs["start"])]
+    for start in starts or [None]:
+        mine = [] if start is None else [pl.col("start") == start]
+        part = own.filter(pl.any_horizontal(pl.col("start").is_null(), *mine))
+        yield pl.lit(start, dtype=pl.String).alias("start"), part
 
 
 def by_kind(study: Study) -> pl.DataFrame:
-    """Average each head over the streams of a kind; those that have all its heads are in it.
+    """Average each head over the streams of a kind, by start; those that have all are in it.
 
     The paper's heads are averaged among themselves, whatever else there is; all others over the
     streams that have them all.
     """
-    runs = streams(study)
     of_paper = pl.col("name").is_in(PAPER_HEADS)
-    paper = _over_kinds(runs.filter(of_paper))
-    others = _over_kinds(runs).filter(~of_paper)
-    return in_order(pl.concat([paper, others]), "kind", *HEAD)
+    parts = []
+    for start, runs in by_start(all_ways(study)):
+        paper = _over_kinds(runs.filter(of_paper))
+        others = _over_kinds(runs).filter(~of_paper)
+        parts.append(pl.concat([paper, others]).with_columns(start))
+    return in_order(pl.concat(parts), "kind", "start", *HEAD)
 
 
 def _over_kinds(runs: pl.DataFrame) -> pl.DataFrame:
@@ -75,8 +98,10 @@ def _average(runs: pl.DataFrame, by: tuple[str, ...]) -> pl.DataFrame:
     )
 
 
-BY_MASK = Sheet("by_mask", texts("kind", "mask") | MEAN | texts("layers", "over"), by_mask)
-BY_KIND = Sheet("by_kind", texts("kind", *HEAD, "name") | MEAN | texts("layers", "over"), by_kind)
+BY_MASK = Sheet("by_mask", texts("kind", "start", "mask") | MEAN | texts("layers", "over"), by_mask)
+BY_KIND = Sheet(
+    "by_kind", texts("kind", "start", *HEAD, "name") | MEAN | texts("layers", "over"), by_kind
+)
 
 
 def section(tables: Tables) -> Section | None:
@@ -92,20 +117,33 @@ def section(tables: Tables) -> Section | None:
         Panel(
             f"Each mask averaged over streams and over {' and '.join(layers)}; lines are "
             f"deviations over orders of the tasks. (Fig. 5a) {over(averages)}",
-            [Figure(("masks",), "Masks, averaged over layers", *_by_mask(averages))],
+            [
+                Figure(
+                    ("masks", *part.about),
+                    f"Masks, averaged over layers{part.said}",
+                    *_by_mask(part.rows),
+                )
+                for part in starts_of(averages)
+            ],
         ),
         Panel(
             f"Layers × masks, averaged over streams. (Fig. 5b) {over(heads)}",
             [
-                Figure(("layers-and-masks", str(kind)), str(kind), *_layers(part))
-                for (kind,), part in heads.group_by("kind", maintain_order=True)
+                Figure(
+                    ("layers-and-masks", str(kind), *mine.about),
+                    f"{kind}{mine.said}",
+                    *_layers(part),
+                )
+                for mine in starts_of(heads)
+                for (kind,), part in mine.rows.group_by("kind", maintain_order=True)
             ],
         ),
     ]
     text = (
         "Masking is a change of the loss in training: single lets only the sample's own class "
         "learn, group all classes of the mini-batch. A full bar with a solid outline is unmasked, "
-        "a dashed one is group, a dotted one single."
+        "a dashed one is group, a dotted one single. All heads of a comparison start alike; those "
+        "with one start stand beside both."
     )
     return Section(
         "masks", "What masking does", [text], panels, [_table(averages), _heads_table(heads)]
@@ -113,6 +151,26 @@ def section(tables: Tables) -> Section | None:
 
 
 TOPIC = Topic(section, needs=[BY_MASK, BY_KIND])
+
+
+class FromStart(NamedTuple):
+    """The rows of a table that start alike."""
+
+    rows: pl.DataFrame
+    about: tuple[str, ...]  # what tells its figures from those of the first start
+    said: str  # in titles, where there are several
+
+
+def starts_of(table: pl.DataFrame) -> list[FromStart]:
+    """Take a table apart by start."""
+    parts = [part for _, part in table.group_by("start", maintain_order=True)]
+    parts.sort(key=lambda part: STARTS.index(s) if (s := part["start"][0]) in STARTS else 0)
+    names = [str(part["start"][0]) for part in parts]
+    several = len(parts) > 1
+    return [
+        FromStart(part, (name,) if place else (), f", {name} start" if several else "")
+        for place, (name, part) in enumerate(zip(names, parts, strict=True))
+    ]
 
 
 def over(table: pl.DataFrame) -> str:
@@ -134,20 +192,23 @@ def _layers(part: pl.DataFrame) -> Plot:
 
 def _table(table: pl.DataFrame) -> Table:
     rows = [
-        [words(row["kind"]), words(row["mask"]), spread(row["mean"], row["deviation"]),
+        [words(row["kind"]), words(row["start"]), words(row["mask"]),
+         spread(row["mean"], row["deviation"]),
          number(row["runs"], digits=0), words(row["layers"]), words(row["over"])]
         for row in table.iter_rows(named=True)
     ]  # fmt: skip
-    header = ("drift", "mask", "final accuracy, %", "runs", "layers in it", "streams in it")
+    header = ("drift", "start", "mask", "final accuracy, %", "runs", "layers in it",
+              "streams in it")  # fmt: skip
     return Table(("masks",), "Masks averaged over layers and streams (Fig. 5a).", header, rows)
 
 
 def _heads_table(table: pl.DataFrame) -> Table:
     rows = []
-    for (kind, head), part in table.group_by("kind", "head", maintain_order=True):
+    for (kind, start, head), part in table.group_by("kind", "start", "head", maintain_order=True):
         by = {row["mask"]: spread(row["mean"], row["deviation"]) for row in part.to_dicts()}
         cells = (by.get(mask, words("")) for mask in all_masks())
-        rows.append([words(str(kind)), words(str(head)), *cells])
-    header = ("drift", "layer", "no mask", *all_masks()[1:])
+        begin = words(None if start is None else str(start))
+        rows.append([words(str(kind)), begin, words(str(head)), *cells])
+    header = ("drift", "start", "layer", "no mask", *all_masks()[1:])
     caption = "Layers × masks: final accuracy in %, averaged over streams (Fig. 5b)."
     return Table(("layers-and-masks",), caption, header, rows)

@@ -2,11 +2,19 @@
 
 import polars as pl
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue import CODES, HEADS
 from lastlayer.report.looks import place_of
-from lastlayer.report.published import PUBLISHED, SELECTED, beside
+from lastlayer.report.published import PUBLISHED, SELECTED, beside, block_of, of_code
 from lastlayer.report.section import Row, Section, Tables, Topic
-from lastlayer.report.select import HEAD, in_order, own_rate, percent, with_names
+from lastlayer.report.select import (
+    HEAD,
+    WAY,
+    in_order,
+    own_rate,
+    own_way,
+    percent,
+    with_names,
+)
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts, truths
 from lastlayer.report.shown import Cell, Table, number, short, spread, words
 from lastlayer.results import Study
@@ -17,13 +25,12 @@ CELL = texts(*SET, "preset", *HEAD, "name") | numbers("lr") | integers("subset")
 
 
 def iid(study: Study) -> pl.DataFrame:
-    """Return each head at each learning rate and subset, over seeds; one preset for a data set."""
-    runs = with_names(study.done.filter(n_tasks=1))
-    first = runs.group_by(SET).agg(pl.col("preset").max())
-    runs = runs.join(first, on=[*SET, "preset"], how="semi")
+    """Return each head at each learning rate and subset, over seeds; one preset for a data set.
+
+    Of several starts, gains and batch sizes, those of the code that the block stands for.
+    """
+    runs = of_blocks(iid_runs(study))
     cell = list(CELL)
-    # "iid" and "iid/class" may be the same; a mean is the same to the last digit in one order only
-    runs = runs.unique([*cell, "seed"], keep="first", maintain_order=True)
     table = runs.group_by(cell).agg(*percent("final"), pl.col("diverged").count().cast(pl.Int64))
     paper = table.filter(pl.col("mean").is_not_null(), preset="paper")
     known = beside(paper.with_columns(pl.col("deviation").fill_null(0).alias("std"))).drop("std")
@@ -31,6 +38,32 @@ def iid(study: Study) -> pl.DataFrame:
     empty = (pl.lit(None, dtype=kind).alias(name) for name, kind in PUBLISHED.items())
     table = pl.concat([known, rest.with_columns(*empty)]).sort("lr", descending=True)
     return in_order(table, *SET, *HEAD, "subset")
+
+
+def iid_runs(study: Study) -> pl.DataFrame:
+    """Return the finished runs on all data at once, or a subset; one preset for a data set."""
+    runs = with_names(study.done.filter(n_tasks=1))
+    first = runs.group_by(SET).agg(pl.col("preset").max())
+    runs = runs.join(first, on=[*SET, "preset"], how="semi")
+    # "iid" and "iid/class" may be the same; a mean is the same to the last digit in one order only
+    return runs.unique([*CELL, *WAY, "seed"], keep="first", maintain_order=True)
+
+
+def of_blocks(runs: pl.DataFrame) -> pl.DataFrame:
+    """Keep the runs of the code that each block stands for; where there are none, one way."""
+    block = (*SET, "mask", "subset")
+    kinds = runs.select(block).unique().rows()
+    codes = pl.DataFrame(
+        [(*kind, block_of(*kind).code) for kind in kinds],
+        {**{name: runs.schema[name] for name in block}, "code": pl.String},
+        orient="row",
+    )
+    known = runs.join(codes, on=block, nulls_equal=True, maintain_order="left")
+    fits = pl.any_horizontal((pl.col("code") == code) & of_code(code) for code in CODES)
+    within = list(CELL)
+    some = known.with_columns(fits.alias("fits"))
+    chosen = some.filter(pl.col("fits") | ~pl.col("fits").any().over(within))
+    return own_way(chosen, tuple(within)).drop("code", "fits")
 
 
 def learning_rates(study: Study) -> pl.DataFrame:

@@ -4,7 +4,7 @@ import polars as pl
 
 from lastlayer.report.drift import title_of
 from lastlayer.report.section import Row, Section, Tables, Topic
-from lastlayer.report.select import HEAD, STREAM, in_order, own_rate, percent, with_names
+from lastlayer.report.select import HEAD, STREAM, in_order, own_rate, own_way, percent, with_names
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
 from lastlayer.report.shown import Table, number, spread, words
 from lastlayer.results import Study
@@ -14,7 +14,8 @@ CELL = texts(*STREAM, "kind", *HEAD, "name") | integers("subset")
 
 def presets(study: Study) -> pl.DataFrame:
     """Return both presets side by side, and exact minus paper in points."""
-    runs = own_rate(with_names(study.done), (*STREAM, "preset", "subset"))
+    within = (*STREAM, "preset", "subset")
+    runs = own_way(own_rate(with_names(study.done), within), (*within, *HEAD, "lr"))
     cell = list(CELL)
     table = runs.group_by(*cell, "preset").agg(percent("final"))
     paper, exact = (table.filter(preset=name).drop("preset") for name in ("paper", "exact"))

@@ -9,6 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lastlayer.analysis import LOSS_PARTS, after_each_task, share
+from lastlayer.analysis.verdict import LEVEL, paired_difference
+from lastlayer.catalogue import full_name
 from lastlayer.report.chart import DATA, POINTS, heads_of, sized, told, with_band
 from lastlayer.report.lines import lines
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
@@ -86,6 +88,28 @@ def projection_drift(study: Study) -> pl.DataFrame | None:
     return in_order(table, "stream", "setting", "balance", "measure", *HEAD, "tasks_ago")
 
 
+def masking_gain(study: Study) -> pl.DataFrame | None:
+    """Return the points that a mask adds to a network's final accuracy, paired over seeds."""
+    if study.replay.is_empty():
+        return None
+    runs = _networks(study).filter(pl.col("diverged").is_null())
+    own = [name for name in runs.columns if name in GAINED and name != "mask"]
+    plain = runs.filter(mask="none").select(*own, "seed", pl.col("final").alias("without"))
+    pairs = runs.filter(pl.col("mask") != "none").join(plain, on=[*own, "seed"], nulls_equal=True)
+    rows = []
+    for key, part in pairs.group_by(list(GAINED)):
+        found = paired_difference(*(100 * part[name].to_numpy() for name in ("final", "without")))
+        rows.append((*key, found.mean, found.low, found.high, found.n))
+    table = rows_as(GAINED | numbers("mean", "low", "high") | integers("runs"), rows)
+    return in_order(table, "stream", "balance", *HEAD, "epochs", "setting")
+
+
+GAINED = (
+    texts(*STREAM, "stream", "setting") | integers("epochs") | numbers("balance") | texts(*HEAD)
+)
+MASKING_GAIN = Sheet(
+    "masking_gain", GAINED | numbers("mean", "low", "high") | integers("runs"), masking_gain
+)
 LOST = (f"{begin}_{cause}" for begin in ("lost_to", "lost_share") for cause in LOSS_PARTS)
 REPLAY = Sheet(
     "replay",
@@ -120,7 +144,20 @@ def _networks(study: Study) -> pl.DataFrame:
         "{} epochs a task, {} remembered of a class, batch {}, {} at {}",
         "epochs", "per_class", "batch_size", "optimizer", "lr",
     )  # fmt: skip
-    return with_names(study.replay.filter(state="done")).with_columns(setting.alias("setting"))
+    runs = study.replay.filter(state="done")
+    kept = {"start": ("pytorch", "the {}' starts"), "precision": ("float32", "{}")}
+    words = [pl.format(", clipped at {}", _typed("clip")).fill_null("")]
+    for name, (usual, text) in kept.items():  # files of 0.1 know neither
+        other = pl.format(f", {text}", name)
+        words.append(
+            pl.when(pl.col(name).fill_null(usual) == usual).then(pl.lit("")).otherwise(other)
+        )
+    return with_names(runs).with_columns(pl.concat_str(setting, *words).alias("setting"))
+
+
+def _typed(column: str) -> pl.Expr:
+    """Write numbers as they are typed."""
+    return pl.col(column).map_elements("{:g}".format, pl.String)
 
 
 def since_learned(drift: NDArray[Any]) -> Iterator[tuple[int, float]]:
@@ -143,19 +180,22 @@ def section(tables: Tables) -> Section | None:
         "often an old class comes in an epoch for each instance of a new one. The less is "
         "replayed, the fewer images a network is trained on."
     )
-    shown = [_table(title, part) for title, part in _settings(table)]
+    shown = [*_gains(tables["masking_gain"]), *(_table(*part) for part in _settings(table))]
     panels = [_accuracy(table), _causes(table), *_drift(tables["projection_drift"])]
     return Section("replay", "End to end with replay", [text], panels, shown)
 
 
-TOPIC = Topic(section, needs=[REPLAY], also=[DRIFT])
+TOPIC = Topic(section, needs=[REPLAY], also=[DRIFT, MASKING_GAIN])
 
 
 def _settings(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
-    """Take a table apart by stream and setting, each with a title."""
-    parts = table.group_by("stream", "setting", maintain_order=True)
-    many = table["setting"].n_unique() > 1
-    return [(f"{key[0]}, {key[1]}" if many else str(key[0]), part) for key, part in parts]
+    """Take a table apart by stream and setting; titles say in what settings differ."""
+    settings = [set(setting.split(", ")) for setting in table["setting"].unique()]
+    common = set.intersection(*settings) if settings else set()
+    return [
+        (", ".join([stream, *(word for word in setting.split(", ") if word not in common)]), part)
+        for (stream, setting), part in table.group_by("stream", "setting", maintain_order=True)
+    ]
 
 
 def _accuracy(table: pl.DataFrame) -> Panel:
@@ -197,8 +237,7 @@ def _causes(table: pl.DataFrame) -> Panel:
 
 
 def _bars(part: pl.DataFrame) -> Plot:
-    balance = pl.col("balance").map_elements("{:g}".format, pl.String)
-    where = pl.format("{}, balance {}", "name", balance).alias("where")
+    where = pl.format("{}, balance {}", "name", _typed("balance")).alias("where")
     long = pl.concat(
         part.select(
             where,
@@ -261,6 +300,24 @@ def _over_tasks(part: pl.DataFrame, title: str) -> Plot:
     ]  # fmt: skip
     rows = rows_of(part, *FIELDS, "tasks_ago")
     return sized(lines(x, heads_of(part), [], tooltip, title), 200, 280), rows
+
+
+def _gains(table: pl.DataFrame) -> list[Table]:
+    if table.is_empty():
+        return []
+    rows = [
+        [short(row["balance"]), words(full_name(row["head"], row["mask"])),
+         number(row["epochs"], 0), *(number(row[n], sign=True) for n in ("mean", "low", "high")),
+         number(row["runs"], 0), words(row["setting"]), words(row["stream"])]
+        for row in table.iter_rows(named=True)
+    ]  # fmt: skip
+    header = ("balance", "layer", "epochs", "points added", "at least", "at most", "pairs",
+              "setting", "stream")  # fmt: skip
+    caption = (
+        "What a mask adds to the final accuracy, in points: mean over pairs of networks of the "
+        f"same seed, one with the mask and one without, and Student's interval at {LEVEL:.0%}."
+    )
+    return [Table(("replay", "masking gain"), caption, header, rows)]
 
 
 def _table(title: str, part: pl.DataFrame) -> Table:

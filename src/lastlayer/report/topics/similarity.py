@@ -11,14 +11,16 @@ from lastlayer.report.chart import heads_of
 from lastlayer.report.looks import paper_layers
 from lastlayer.report.section import Figure, Panel, Section, Tables, Topic
 from lastlayer.report.shown import Table, spread, words
-from lastlayer.report.topics.masks import BY_KIND, over
+from lastlayer.report.topics.masks import BY_KIND, over, starts_of
 
 BEST = ("linear", "weight_norm", "cosine+single")
 
 
 def section(tables: Tables) -> Section | None:
     """Show both side by side, for each kind of drift."""
-    similar, known = paper_layers(by_gradient=False), tables["by_kind"].drop_nulls("mean")
+    similar = paper_layers(by_gradient=False)
+    parts = starts_of(tables["by_kind"])
+    known = parts[0].rows.drop_nulls("mean") if parts else tables["by_kind"]
     paper = known.filter(pl.col("name").is_in([*BEST, *similar]))
     names = set(paper["name"])
     if not (names & set(similar) and names & set(BEST)):

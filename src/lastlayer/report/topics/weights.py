@@ -77,10 +77,27 @@ def section(tables: Tables) -> Section | None:
         "each map has its own scale. Only the classes of the task should change. Of many classes "
         "those that change most are shown. (Fig. 2)"
     )
-    return Section("weight-change", "What one task changes", (), [Panel(caption, figures)])
+    return Section(
+        "weight-change", "What one task changes", _words(table), [Panel(caption, figures)]
+    )
 
 
 TOPIC = Topic(section, needs=[SHEET])
+
+
+def _words(table: pl.DataFrame) -> list[str]:
+    """Say which row a mask lets move most: the paper says that masked rows cannot change."""
+    length = (pl.col("change") ** 2).sum().sqrt().alias("length")
+    masked = table.filter(pl.col("mask") != "none")
+    moved = masked.group_by("class_name", maintain_order=True).agg(length).sort("length")
+    if moved.is_empty():
+        return []
+    name, most = moved.row(-1)
+    return [
+        f"Under single masking the row of {name} moves most, by {most:.4f} in these dimensions. A "
+        "row whose class the task lacks gets no gradient, yet moves by the velocity that "
+        "momentum has kept since its class was last seen; the paper says that it cannot."
+    ]
 
 
 def _title(title: str, part: pl.DataFrame) -> str:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lastlayer.analysis import causes_of_loss, class_norms, data_angles, first_seen
+from lastlayer.analysis import class_norms, data_angles, first_seen, trace_losses
 from lastlayer.features import Features
 from lastlayer.results.arrays import MOST
 from lastlayer.scenarios import Scenario, subset
@@ -60,7 +60,7 @@ class Group:
 def _look_into(
     vectors: Vectors, z: NDArray[Any], y: NDArray[Any], learned: NDArray[Any], *, whole: bool
 ) -> dict[str, NDArray[Any]]:
-    """Return norm and bias (T, N) and causes of loss (T, N, 4), and with ``whole`` what maps need.
+    """Return norm and bias (T, N) and what became of samples, and with ``whole`` what maps need.
 
     Args:
         vectors: of the head after each of T tasks.
@@ -73,7 +73,7 @@ def _look_into(
     found = {
         "norm": class_norms(weight),
         "bias": bias,
-        "causes": causes_of_loss(weight * gain[..., None], bias, z, y, learned),
+        **vars(trace_losses(weight * gain[..., None], bias, z, y, learned)),
     }
     if whole:
         maps = {"weight": weight, "data_angles": data_angles(z, y, weight)}

@@ -12,9 +12,11 @@ from lastlayer.results.columns import Kind
 from lastlayer.results.store import Columns
 from lastlayer.study.run import digest_of
 from lastlayer.study.scenario_spec import AnyScenario, GivenScenario, ScenarioSpec
+from lastlayer.training.batches import BATCH_SIZE
 
 MOST_DRAWN = 10_000_000  # samples of a subset: beyond it, only memory is gained
 MOST_SEED = 2**32 - 1
+MOST_BATCH = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -38,9 +40,12 @@ class Run:
     order: int = 0  # of the tasks
     seed: int = 0  # of the first weights, of shuffling, and of the subset
     subset: int | None = None  # how many samples are drawn, with replacement; None: all
+    start: str | None = None  # of the first rows, where preset "paper" has two; None: the head's
+    gain: str | None = None  # of weight_norm; None becomes the head's own
+    batch_size: int | None = None  # None becomes the authors'; no head without gradient has one
 
     def __post_init__(self) -> None:
-        """Check what can be checked without data, and write the learning rate out."""
+        """Check what can be checked without data, and write out what was left to the head."""
         for name in ("features", "head", "mask", "preset"):
             expect(getattr(self, name), str, name, "text")
         expect(self.scenario, (ScenarioSpec, GivenScenario), "scenario", "a ScenarioSpec")
@@ -51,14 +56,32 @@ class Run:
         }
         if self.subset is not None:
             numbers["subset"] = whole(self.subset, "subset", 1, MOST_DRAWN)
-        for name, value in {"head": base, "lr": _rate(base, self.lr), **numbers}.items():
-            object.__setattr__(self, name, value)
         if self.preset not in ("exact", "paper"):
             raise OptionError(f"expected preset 'exact' or 'paper', got '{self.preset}'")
         if self.subset is not None and self.scenario.kind != "iid":
             raise OptionError(
                 f"expected a subset of the scenario 'iid' only, got one of '{self.scenario}'"
             )
+        written = {"head": base, "lr": _rate(base, self.lr), **numbers, **self._options(base)}
+        for name, value in written.items():
+            object.__setattr__(self, name, value)
+
+    def _options(self, head: str) -> dict[str, str | int | None]:
+        """Return start, gain and batch size as they are in use, so that a run has one name only."""
+        card = HEADS[head]
+        for name in ("start", "gain"):
+            expect(getattr(self, name), (str, type(None)), name, "text")
+        if self.start is not None and self.preset == "exact":
+            raise OptionError(f"expected a start with preset 'paper' only, got '{self.start}'")
+        if self.batch_size is not None and not card.by_gradient:
+            raise OptionError(f"expected no batch size for '{head}', got {self.batch_size}")
+        given = BATCH_SIZE if self.batch_size is None else self.batch_size
+        size = whole(given, "batch_size", 2, MOST_BATCH)
+        return {
+            "start": card.start(self.start) if self.preset == "paper" else None,
+            "gain": card.gain(self.gain),
+            "batch_size": size if card.by_gradient else None,
+        }
 
     @property
     def head_name(self) -> str:
@@ -68,7 +91,8 @@ class Run:
     @property
     def settings(self) -> Columns:
         """The columns that only runs of heads have, and the learning rate."""
-        return {"preset": self.preset, "lr": self.lr, "subset": self.subset}
+        names = ("preset", "lr", "subset", "start", "gain", "batch_size")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def place(self) -> str:
@@ -79,7 +103,8 @@ class Run:
     @property
     def candidate(self) -> str:
         """What is compared there."""
-        return self.head_name if self.lr is None else f"{self.head_name} at {self.lr:g}"
+        rate = "" if self.lr is None else f" at {self.lr:g}"
+        return f"{self.head_name}{rate}{self._unusual(', {} {}')}"
 
     @property
     def by_gradient(self) -> bool:
@@ -93,6 +118,12 @@ class Run:
             fingerprint: of the data. It stands for them: what they are called does not count.
         """
         document = {field.name: getattr(self, field.name) for field in fields(self)}
+        # Version 0.1 had no choice of these: what it made keeps its name.
+        before = HEADS[self.head].start_before_choice(self.mask)
+        first = {"start": before, "gain": "unit", "batch_size": BATCH_SIZE}
+        for name, value in first.items():
+            if document[name] in (None, value):
+                del document[name]
         document |= {"features": fingerprint, "scenario": self.scenario.signature}
         return digest_of(document | {"method": self.method})
 
@@ -100,7 +131,18 @@ class Run:
         rate = "" if self.lr is None else f" lr={self.lr:g}"
         some = "" if self.subset is None else f" subset={self.subset}"
         what = f"{self.features} {self.scenario} {self.head_name} {self.preset}"
-        return f"{what}{rate} order={self.order} seed={self.seed}{some}"
+        return f"{what}{rate} order={self.order} seed={self.seed}{some}{self._unusual(' {}={}')}"
+
+    def _unusual(self, form: str) -> str:
+        """Write the options that are not the head's own."""
+        card, own = HEADS[self.head], {"batch_size": BATCH_SIZE}
+        usual = {"start": card.start(None), "gain": card.gain(None), **own}
+        values = {name: getattr(self, name) for name in usual}
+        return "".join(
+            form.format(name, value)
+            for name, value in values.items()
+            if value not in (None, usual[name])
+        )
 
 
 def _rate(head: str, lr: float | None) -> float | None:

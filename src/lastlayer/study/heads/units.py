@@ -2,14 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 from lastlayer.errors import LastLayerError
 from lastlayer.progress import Meter
 from lastlayer.study.heads.group import Group
-from lastlayer.training.feed import feed
+from lastlayer.training.feed import KEPT, feed
 from lastlayer.training.fleet import Member, train_fleet
 from lastlayer.training.plan import Fleet, Job
 from lastlayer.training.plan import plan as group_into_fleets
@@ -31,6 +31,8 @@ def units_of(
 ) -> Iterator[Unit]:
     """Divide a group's runs: gradient heads into fleets, others by head, streams among threads.
 
+    What is trained together has one batch size.
+
     Args:
         group: the runs.
         meter: told of what is done.
@@ -39,22 +41,32 @@ def units_of(
         analyse: keep the output vectors of linear heads after each task.
     """
     place = {id(stream): i for i, stream in enumerate({id(s): s for s in group.streams}.values())}
-    parts: dict[tuple[str, int], list[int]] = defaultdict(list)
+    parts: dict[tuple[str | int | None, int], list[int]] = defaultdict(list)
     for number, (run, stream) in enumerate(zip(group.runs, group.streams, strict=True)):
-        parts["" if run.by_gradient else run.head, place[id(stream)] % threads].append(number)
-    for (head, _), numbers in parts.items():
-        if head:
-            yield Unit(numbers, partial(_feed, group, numbers, meter, analyse))
-        else:
+        kind = run.batch_size if run.by_gradient else run.head
+        parts[kind, place[id(stream)] % threads].append(number)
+    for numbers in parts.values():
+        if group.runs[numbers[0]].by_gradient:
             yield from _fleets(group, numbers, meter, memory, analyse)
+        else:
+            yield Unit(numbers, partial(_feed, group, numbers, meter, memory, analyse))
 
 
-def _feed(group: Group, numbers: list[int], meter: Meter, analyse: bool) -> list[Score]:
+def _feed(
+    group: Group, numbers: list[int], meter: Meter, memory: int, analyse: bool
+) -> list[Score]:
     """Feed streams to heads of one name that learn in one pass."""
     run, streams = group.runs[numbers[0]], [group.streams[number] for number in numbers]
-    tell = _counting(meter, RULES.epochs)
-    head, preset = run.head, run.preset
-    return feed(group.pool, streams, head, preset, RULES, keep_vectors=analyse, on_task=tell)
+    return feed(
+        group.pool,
+        streams,
+        run.head,
+        run.preset,
+        RULES,
+        keep_vectors=analyse,
+        on_task=_counting(meter, RULES.epochs),
+        memory=min(memory, KEPT),
+    )
 
 
 def _fleets(
@@ -63,26 +75,35 @@ def _fleets(
     """Put gradient heads into as few fleets as the memory allows."""
     runs = [group.runs[number] for number in numbers]
     jobs = [
-        Job(group.streams[number], Member(run.head, run.mask, run.lr, run.seed))
+        Job(
+            group.streams[number],
+            Member(run.head, run.mask, run.lr, run.seed, run.start, run.gain),
+        )
         for number, run in zip(numbers, runs, strict=True)
     ]
+    rules = replace(RULES, batch_size=runs[0].batch_size or RULES.batch_size)
     try:
-        fleets = group_into_fleets(jobs, group.pool, RULES, memory)
+        fleets = group_into_fleets(jobs, group.pool, rules, memory)
     except LastLayerError as error:
         yield Unit(numbers, partial(_refuse, error))
         return
     for fleet in fleets:
         members = [[jobs[job].member for job in of_stream] for of_stream in fleet.jobs]
         in_fleet = [numbers[job] for of_stream in fleet.jobs for job in of_stream]
-        yield Unit(in_fleet, partial(_train, group, fleet, members, meter, analyse))
+        yield Unit(in_fleet, partial(_train, group, fleet, members, rules, meter, analyse))
 
 
 def _train(
-    group: Group, fleet: Fleet, members: list[list[Member]], meter: Meter, analyse: bool
+    group: Group,
+    fleet: Fleet,
+    members: list[list[Member]],
+    rules: Rules,
+    meter: Meter,
+    analyse: bool,
 ) -> Iterable[Score]:
     tell, preset = _counting(meter, len(members[0])), group.runs[0].preset
     return chain(
-        *train_fleet(group.pool, fleet.streams, members, preset, RULES, tell, keep_vectors=analyse)
+        *train_fleet(group.pool, fleet.streams, members, preset, rules, tell, keep_vectors=analyse)
     )
 
 

@@ -1,6 +1,6 @@
 """A block [[replay]] of a plan: networks trained end to end, in every combination it lists."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import product
 from math import prod
 from typing import Annotated, Any
@@ -11,7 +11,7 @@ from lastlayer.catalogue import HEADS, split_name
 from lastlayer.features.backbones.preparation import AUTHORS
 from lastlayer.names import look_up
 from lastlayer.study.networks.run import NetworkRun
-from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict
+from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict, one_of
 from lastlayer.training.replay import ReplayRules, TrainingOptions
 from lastlayer.training.replay.learner import OPTIMIZERS
 from lastlayer.training.replay.options import PRECISIONS
@@ -27,16 +27,6 @@ def _layer(value: Any) -> str:
     return value
 
 
-def _known(table: Mapping[str, Any], kind: str) -> PlainValidator:
-    """Take a name that a table holds."""
-
-    def check(value: Any) -> str:
-        look_up(str(value), table, kind)
-        return str(value)
-
-    return PlainValidator(check)
-
-
 MOST = 1_000_000  # epochs, images of a class, images of a batch
 Count = Annotated[int, Field(ge=1, le=MOST)]
 Balance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -45,7 +35,7 @@ Balance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 class Replay(Strict):
     """A block of a plan: every combination of what it lists is a network."""
 
-    dataset: Annotated[str, _known(AUTHORS, "data set of images of one size")]
+    dataset: Annotated[str, one_of(AUTHORS, "data set of images of one size")]
     scenario: Scenarios
     heads: Annotated[
         tuple[Annotated[str, PlainValidator(_layer)], ...], Many, Field(min_length=1)
@@ -55,11 +45,11 @@ class Replay(Strict):
     epochs: Count = ReplayRules.epochs
     per_class: Count = ReplayRules.per_class
     batch_size: Annotated[int, Field(ge=2, le=MOST)] = ReplayRules.batch_size
-    optimizer: Annotated[str, _known(OPTIMIZERS, "optimizer")] = ReplayRules.optimizer
+    optimizer: Annotated[str, one_of(OPTIMIZERS, "optimizer")] = ReplayRules.optimizer
     lr: Rate = ReplayRules.lr
     clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    start: Annotated[str, _known(STARTS, "start")] = TrainingOptions.start
-    precision: Annotated[str, _known(PRECISIONS, "precision")] = TrainingOptions.precision
+    start: Annotated[str, one_of(STARTS, "start")] = TrainingOptions.start
+    precision: Annotated[str, one_of(PRECISIONS, "precision")] = TrainingOptions.precision
 
     def count(self, seeds: tuple[int, ...]) -> int:
         """Return how many networks it makes; ``seeds`` are the plan's."""

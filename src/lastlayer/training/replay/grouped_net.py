@@ -39,12 +39,24 @@ class _Conv(_Grouped):
     def __init__(self, one: nn.Conv2d) -> None:
         super().__init__()
         self.stride, self.padding, self.dilation = one.stride, one.padding, one.dilation
+        self.pointwise = one.kernel_size == (1, 1) and one.padding == (0, 0) and one.bias is None
 
     def forward(self, x: Tensor) -> Tensor:
         groups = x.shape[1] // self.weight.shape[1]
+        if self.pointwise and groups > 1:
+            return self._product(x, groups)
         return functional.conv2d(
             x, self.weight, self.bias, self.stride, self.padding, self.dilation, groups
         )
+
+    def _product(self, x: Tensor, groups: int) -> Tensor:
+        """Convolve pixel by pixel: cuDNN takes group after group, two to four times as long."""
+        down, across = self.stride
+        pixels = x[:, :, ::down, ::across].permute(0, 2, 3, 1)  # (batch, height, width, channels)
+        apart = pixels.reshape(-1, groups, self.weight.shape[1]).transpose(0, 1)
+        kernels = self.weight.flatten(1).unflatten(0, (groups, -1))
+        y: Tensor = (apart @ kernels.mT).transpose(0, 1)
+        return y.reshape(*pixels.shape[:3], -1).permute(0, 3, 1, 2)
 
 
 class _Norm(_Grouped):

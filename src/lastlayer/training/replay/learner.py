@@ -18,7 +18,7 @@ from lastlayer.training.replay.memory import START, generator_for
 from lastlayer.training.replay.options import PRECISIONS, TrainingOptions
 from lastlayer.training.replay.start import STARTS
 
-TEST_BATCH = 2000
+TEST_BATCH = 5000
 
 MakeBackbone = Callable[[], nn.Module]  # images (n, channels, height, width) → features (n, h)
 MakeOptimizer = Callable[[Iterable[nn.Parameter], float, bool], Optimizer]
@@ -135,8 +135,10 @@ class Learner:
         """Give what the layer sees of the test images: (m, h)."""
         self.net.eval()
         backbone = self.net[0]
-        parts = self.pool.test_x.split(TEST_BATCH)
-        z = torch.cat([backbone(self.pool.normalised(part)) for part in parts])
+        last = self.precision.channels_last
+        form = torch.channels_last if last else torch.contiguous_format
+        parts = map(self.pool.normalised, self.pool.test_x.split(TEST_BATCH))
+        z = torch.cat([backbone(part.contiguous(memory_format=form)) for part in parts])
         self.net.train()
         return z
 

@@ -20,7 +20,7 @@ class Precision:
 
     tf32: bool = False  # convolutions on a GPU, in training and in tests
     cast: torch.dtype | None = None  # of the backbone's products in training
-    channels_last: bool = False  # images, maps and kernels of a group
+    channels_last: bool = False  # images and maps, of a group its kernels too
 
     @contextmanager
     def convolutions(self) -> Iterator[None]:

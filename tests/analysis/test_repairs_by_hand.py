@@ -1,77 +1,77 @@
-"""Causes of loss: each of the four by hand, and the laws that they obey."""
+"""What would repair a lost sample: each of the four by hand, and the laws that they obey."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.analysis import CAUSES, causes_of_loss, first_seen
+from lastlayer.analysis import REPAIRS, first_seen, trace_losses
 from lastlayer.errors import DataError, LabelError, ShapeError
 
 Z = np.array([[1.0]])  # one feature of 1: the logits are the rows themselves
 INF = np.inf
 
 
-def cause(then: list[float], now: list[float], learned: list[int]) -> str | None:
-    """Name the cause of the loss of a sample of class 0 between two tasks, from its logits."""
+def repair(then: list[float], now: list[float], learned: list[int]) -> str | None:
+    """Name what would repair a sample of class 0 between two tasks, from its logits."""
     weight = np.array([then, now])[..., None]
     absent = np.isneginf(weight[..., 0])
     bias = np.where(absent, -INF, 0)
-    counts = causes_of_loss(
+    counts = trace_losses(
         np.where(absent[..., None], 0, weight), bias, Z, np.array([0]), np.array(learned)
-    )
+    ).repairs
     assert not counts[0].any()
     assert not counts[:, 1:].any()
     assert counts.sum() <= 1
-    return CAUSES[int(counts[1, 0].argmax())] if counts.any() else None
+    return REPAIRS[int(counts[1, 0].argmax())] if counts.any() else None
 
 
-def test_each_cause_by_hand() -> None:
+def test_each_repair_by_hand() -> None:
     # Classes 0 and 1 come first, class 2 later. Then class 0 has logit 3 and wins over class 1.
     seen = [0, 0, 1]
-    assert cause([3, 2, 0], [3, 2, 1], seen) is None
+    assert repair([3, 2, 0], [3, 2, 1], seen) is None
     # Class 1 now wins. Its row of then, or that of class 0, helps; without class 2 it still wins.
-    assert cause([3, 2, 0], [3, 5, 1], seen) == "weights"
-    assert cause([3, 2, 0], [1, 2, 0], seen) == "weights"
+    assert repair([3, 2, 0], [3, 5, 1], seen) == "old_vectors"
+    assert repair([3, 2, 0], [1, 2, 0], seen) == "old_vectors"
     # Class 2 now wins, also over class 0 as it was; without class 2 class 0 wins.
-    assert cause([3, 2, 0], [3, 2, 9], seen) == "interference"
-    assert cause([3, 2, 0], [3.5, 2, 9], seen) == "interference"
+    assert repair([3, 2, 0], [3, 2, 9], seen) == "no_later_classes"
+    assert repair([3, 2, 0], [3.5, 2, 9], seen) == "no_later_classes"
     # Class 2 now wins over class 0 as it is, not as it was; without class 2 class 0 wins.
-    assert cause([3, 2, 0], [2.5, 2, 2.75], seen) == "either"
+    assert repair([3, 2, 0], [2.5, 2, 2.75], seen) == "either"
     # Class 2 beats class 0 as it was, class 1 beats class 0 as it is.
-    assert cause([3, 2, 0], [1, 2, 4], seen) == "together"
+    assert repair([3, 2, 0], [1, 2, 4], seen) == "both"
 
 
 def test_a_class_that_came_later_and_could_not_be_predicted_then() -> None:
-    assert cause([3, 2, -INF], [3, 2, 4], [0, 0, 1]) == "interference"
-    assert cause([3, 2, -INF], [1, 2, 4], [0, 0, 1]) == "together"
-    assert cause([3, 2, -INF], [1, 2, -INF], [0, 0, -1]) == "weights"
+    assert repair([3, 2, -INF], [3, 2, 4], [0, 0, 1]) == "no_later_classes"
+    assert repair([3, 2, -INF], [1, 2, 4], [0, 0, 1]) == "both"
+    assert repair([3, 2, -INF], [1, 2, -INF], [0, 0, -1]) == "old_vectors"
 
 
 def test_a_class_never_seen_is_later_than_all() -> None:
-    assert cause([3, 2, 0], [3, 2, 4], [0, 0, -1]) == "interference"
+    assert repair([3, 2, 0], [3, 2, 4], [0, 0, -1]) == "no_later_classes"
 
 
 def test_what_was_never_right_is_not_lost() -> None:
-    assert cause([3, 2, 5], [1, 2, 0], [0, 0, 1]) is None  # all rows compete, then as well
-    assert cause([3, 2, 0], [1, 2, 4], [-1, 0, 1]) is None
-    assert cause([3, 2, 0], [1, 2, 4], [1, 0, 1]) is None
+    assert repair([3, 2, 5], [1, 2, 0], [0, 0, 1]) is None  # all rows compete, then as well
+    assert repair([3, 2, 0], [1, 2, 4], [-1, 0, 1]) is None
+    assert repair([3, 2, 0], [1, 2, 4], [1, 0, 1]) is None
 
 
 def test_of_equals_the_first_wins() -> None:
-    assert cause([2, 2, 2], [2, 2, 2], [0, 0, 1]) is None
+    assert repair([2, 2, 2], [2, 2, 2], [0, 0, 1]) is None
     weight = np.full((2, 2, 1), 2.0)
-    counts = causes_of_loss(weight, np.zeros((2, 2)), Z, np.array([1]), np.array([1, 0]))
+    counts = trace_losses(weight, np.zeros((2, 2)), Z, np.array([1]), np.array([1, 0])).repairs
     assert not counts.any()  # class 1 was not right
 
 
 def test_what_is_lost_may_come_back() -> None:
     weight = np.array([[2.0, 1.0], [1.0, 2.0], [2.0, 1.0]])[..., None]
-    counts = causes_of_loss(weight, np.zeros((3, 2)), Z, np.array([0]), np.array([0, 0]))
+    counts = trace_losses(weight, np.zeros((3, 2)), Z, np.array([0]), np.array([0, 0])).repairs
     assert counts.sum(-1).tolist() == [[0, 0], [1, 0], [0, 0]]
 
 
-def slow_causes(
+def slow_repairs(
     weight: np.ndarray, bias: np.ndarray, z: np.ndarray, y: np.ndarray, learned: np.ndarray
 ) -> np.ndarray:
     """The definition, a sample at a time."""
@@ -87,12 +87,12 @@ def slow_causes(
                 by_rows = np.where(seen, then, now).argmax() == c
                 by_absence = np.where(seen, now, -INF).argmax() == c
                 name = {
-                    (True, False): "weights",
-                    (False, True): "interference",
+                    (True, False): "old_vectors",
+                    (False, True): "no_later_classes",
                     (True, True): "either",
-                    (False, False): "together",
+                    (False, False): "both",
                 }[bool(by_rows), bool(by_absence)]
-                counts[t, c, CAUSES.index(name)] += 1
+                counts[t, c, REPAIRS.index(name)] += 1
     return counts
 
 
@@ -122,33 +122,35 @@ def lost(weight: np.ndarray, bias: np.ndarray, z: np.ndarray, y: np.ndarray, lea
 
 @given(streams())
 def test_the_four_counts_sum_to_what_was_lost(stream: tuple[np.ndarray, ...]) -> None:
-    counts = causes_of_loss(*stream)
+    counts = trace_losses(*stream).repairs
     np.testing.assert_array_equal(counts.sum(-1), lost(*stream))
-    np.testing.assert_array_equal(counts, slow_causes(*stream))
+    np.testing.assert_array_equal(counts, slow_repairs(*stream))
 
 
 @given(streams())
-def test_where_learned_rows_never_change_all_is_interference(
+def test_where_learned_rows_never_change_all_is_no_later_classes(
     stream: tuple[np.ndarray, ...],
 ) -> None:
     weight, bias, z, y, learned = stream
     for c, task in enumerate(learned):
         weight[max(task, 0) :, c], bias[max(task, 0) :, c] = weight[task, c], bias[task, c]
-    counts = causes_of_loss(weight, bias, z, y, learned)
-    assert not np.delete(counts, CAUSES.index("interference"), axis=-1).any()
+    counts = trace_losses(weight, bias, z, y, learned).repairs
+    assert not np.delete(counts, REPAIRS.index("no_later_classes"), axis=-1).any()
 
 
 @given(streams())
-def test_where_all_classes_come_first_all_is_weights(stream: tuple[np.ndarray, ...]) -> None:
+def test_where_all_classes_come_first_all_is_old_vectors(stream: tuple[np.ndarray, ...]) -> None:
     weight, bias, z, y, learned = stream
-    counts = causes_of_loss(weight, np.nan_to_num(bias, neginf=0), z, y, np.zeros_like(learned))
-    assert not np.delete(counts, CAUSES.index("weights"), axis=-1).any()
+    counts = trace_losses(
+        weight, np.nan_to_num(bias, neginf=0), z, y, np.zeros_like(learned)
+    ).repairs
+    assert not np.delete(counts, REPAIRS.index("old_vectors"), axis=-1).any()
 
 
 def test_laws_are_not_kept_by_emptiness() -> None:
     rng = np.random.default_rng(0)
     weight, z, y = rng.normal(size=(4, 6, 5)), rng.normal(size=(500, 5)), rng.integers(0, 6, 500)
-    counts = causes_of_loss(weight, np.zeros((4, 6)), z, y, np.array([0, 0, 1, 1, 2, 3]))
+    counts = trace_losses(weight, np.zeros((4, 6)), z, y, np.array([0, 0, 1, 1, 2, 3])).repairs
     assert (counts.sum((0, 1)) > 0).all()
 
 
@@ -156,20 +158,20 @@ def test_labels_may_be_of_a_small_type() -> None:
     rng = np.random.default_rng(0)
     weight, z, y = rng.normal(size=(2, 90, 5)), rng.normal(size=(500, 5)), rng.integers(0, 90, 500)
     learned = np.repeat([0, 1], 45)
-    counts = causes_of_loss(weight, np.zeros((2, 90)), z, y, learned)
-    small = causes_of_loss(weight, np.zeros((2, 90)), z, y.astype(np.int8), learned)
+    counts = trace_losses(weight, np.zeros((2, 90)), z, y, learned).repairs
+    small = trace_losses(weight, np.zeros((2, 90)), z, y.astype(np.int8), learned).repairs
     np.testing.assert_array_equal(small, counts)
 
 
 def test_bad_input_is_named() -> None:
     weight, bias, y = np.ones((2, 3, 1)), np.zeros((2, 3)), np.array([0])
     with pytest.raises(ShapeError, match=r"bias \(T, C\)"):
-        causes_of_loss(weight, bias[0], Z, y, np.zeros(3, dtype=int))
+        trace_losses(weight, bias[0], Z, y, np.zeros(3, dtype=int))
     with pytest.raises(LabelError, match="from 0 to 1, or −1"):
-        causes_of_loss(weight, bias, Z, y, np.array([0, 1, 2]))
+        trace_losses(weight, bias, Z, y, np.array([0, 1, 2]))
     for broken in (np.nan, INF):
         with pytest.raises(DataError, match="diverged"):
-            causes_of_loss(weight, bias + broken, Z, y, np.zeros(3, dtype=int))
+            trace_losses(weight, bias + broken, Z, y, np.zeros(3, dtype=int))
 
 
 def test_first_seen_is_the_first_of_several() -> None:

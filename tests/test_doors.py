@@ -1,0 +1,142 @@
+"""Wrong types at the doors of public functions: our error, which is a TypeError and names them."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+import lastlayer as ll
+from lastlayer import analysis
+from lastlayer.errors import (
+    ArgumentError,
+    DataError,
+    OptionError,
+    ReadError,
+    ShapeError,
+    StateError,
+)
+
+Z = torch.arange(24.0).reshape(8, 3).sin()
+Y = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+DATA = ll.Features.from_arrays(Z, Y, test=(Z, Y))
+NO_NUMBERS = [
+    None,
+    "three",
+    b"3",
+    object(),
+    [None],
+    {},
+    int,
+    1j,
+    Z.to_sparse(),
+    Z.to("meta"),
+    10**30,
+]
+
+
+def head() -> ll.heads.Head:
+    made = ll.make_head("slda", in_features=3)
+    made.observe(Z, Y)
+    return made
+
+
+@pytest.mark.parametrize("wrong", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize(
+    "function",
+    [
+        analysis.class_norms, analysis.angles_between, analysis.interference_risk,
+        analysis.largest_risk, analysis.repair_shares, analysis.shapley_values,
+        analysis.shapley_shares, analysis.final_accuracy, analysis.average_accuracy,
+        analysis.average_forgetting, analysis.backward_transfer, analysis.forward_transfer,
+        lambda x: analysis.norm_change(np.eye(3), x), lambda x: analysis.bias_change(x, np.eye(3)),
+        lambda x: analysis.weight_change(x, x), lambda x: analysis.share(x, np.array([1])),
+        lambda x: analysis.share_of_all(np.array([1]), x),
+        lambda x: analysis.paired_difference(np.zeros(3), x),
+        lambda x: analysis.after_each_task(x, [0]), lambda x: analysis.forgotten(np.eye(2), x),
+        lambda x: analysis.data_angles(x, np.array([0]), np.eye(2)),
+        lambda x: analysis.first_seen([x], 3), lambda x: analysis.riskiest_pairs(x, 1),
+    ],
+)  # fmt: skip
+def test_the_analysis_takes_arrays_of_numbers(
+    function: Callable[[object], object], wrong: object
+) -> None:
+    with pytest.raises(
+        ArgumentError, match=r"^expected (real |whole )?(numbers|True and False) as "
+    ):
+        function(wrong)
+
+
+def test_the_analysis_takes_numbers_from_wherever_they_come() -> None:
+    rows = [[3.0, 4.0], [0.0, 2.0]]
+    for given in (rows, np.array(rows), np.array(rows, "f2"), torch.tensor(rows)):
+        assert analysis.class_norms(given).tolist() == [5.0, 2.0]  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="without a mask as weight"):
+        analysis.class_norms(np.ma.masked_array(rows, mask=[[0, 1], [0, 0]]))
+    with pytest.raises(ArgumentError, match="whole numbers as y, got bool"):
+        analysis.data_angles(np.eye(2), np.array([True, False]), np.eye(2))
+
+
+CALLS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "rows": (lambda: analysis.class_norms(np.zeros(3)), ShapeError, r"rows \(…, C, h\)"),
+    "no order": (lambda: analysis.after_each_task(np.eye(2), 3), ShapeError, "row of whole"),
+    "k": (lambda: analysis.riskiest_pairs(np.eye(2), 1.5), ArgumentError, "whole number as k"),
+    "nth": (lambda: analysis.forgotten(np.zeros((3, 2)), [0, 1], 2), OptionError, "from 0 to 1"),
+    "classes": (lambda: analysis.first_seen([np.array([3])], 3), ValueError, "0 to 2 in task 0"),
+    "many classes": (lambda: analysis.first_seen([], 2**40), OptionError, "from 0 to 10000000"),
+    "verdicts": (lambda: analysis.all_hold(["perhaps"]), OptionError, "'holds', got 'perhaps'"),
+    "no verdicts": (lambda: analysis.any_holds(3), ArgumentError, "a list of verdicts"),
+    "shares": (lambda: analysis.share(np.ones(2, int), np.ones(3, int)), ShapeError, r"\(2,\)"),
+    "before": (lambda: analysis.forward_transfer(np.eye(2), np.ones(3)), ShapeError, "2 tasks"),
+    "flag": (lambda: ll.make_head("qda", 3, diagonal=Z), ArgumentError, "True or False as diag"),
+    "scatter": (lambda: ll.make_head("slda", 3, per_class_scatter=1), ArgumentError, "True or"),
+    "prior": (lambda: ll.make_head("slda", 3, prior=Z), ArgumentError, "'uniform' or 'empirical'"),
+    "other prior": (lambda: ll.make_head("qda", 3, prior="flat"), OptionError, "got 'flat'"),
+    "weigh": (lambda: ll.make_head("ridge", 3, weigh=Z), ArgumentError, "'samples' or 'classes'"),
+    "penalty": (lambda: ll.make_head("ridge", 3, penalty=Z), OptionError, "penalty 'gcv'"),
+    "shrinkage": (lambda: ll.make_head("slda", 3, shrinkage=Z), OptionError, "shrinkage 'oas'"),
+    "preset": (lambda: ll.make_head("mean", 3, preset=Z), ArgumentError, "'exact' or 'paper'"),
+    "steps": (lambda: ll.make_head("sampled_linear", 3, steps=Z), ArgumentError, "as steps"),
+    "budget": (lambda: ll.make_head("qda", 3, budget=Z), ArgumentError, "a budget in bytes"),
+    "size": (lambda: ll.make_head("qda", Z), ArgumentError, "as in_features"),
+    "width": (lambda: ll.make_head("random_ridge", 3, width=Z), ArgumentError, "a width"),
+    "dtype": (lambda: head().as_linear(int), ArgumentError, "a floating-point type as dtype"),
+    "whole dtype": (lambda: head().as_linear(torch.int32), ArgumentError, "torch.int32"),
+    "no state": (lambda: head().load_state_dict({}), StateError, "state of such a 'slda' head"),
+    "wrong state": (lambda: head().load_state_dict({"seen": 3}), StateError, "of such a 'slda'"),
+    "no head": (lambda: head().merge(3), ArgumentError, "a head as other, got an int"),
+    "surrogate": (lambda: head().save("\ud800"), OptionError, "a path as path"),
+    "long path": (lambda: ll.load_study("x" * 3000), ReadError, "cannot read x"),
+    "long folder": (lambda: ll.report.write("x" * 3000), ReadError, "cannot read x"),
+    "no folder": (lambda: ll.report.write(3), ArgumentError, "a path as folder"),
+    "no mean": (lambda: ll.report.agree("1", 1, 1, 1), ArgumentError, "a number as mean"),
+    "no table": (lambda: ll.report.beside({}), ArgumentError, "a polars DataFrame as ours"),
+    "columns": (lambda: ll.report.beside(pl.DataFrame({"head": []})), DataError, "lr, mask, mean"),
+    "progress": (lambda: ll.compare(DATA, "iid", ["mean"], progress=Z), ArgumentError, "progress"),
+    "advised data": (lambda: ll.advise(Z), ArgumentError, "Features, or a FeatureSet as data"),
+    "stream": (lambda: ll.advise(DATA, 3), ArgumentError, "a scenario as scenario"),
+    "a need": (lambda: ll.advise(DATA, linear=1), ArgumentError, "True or False as linear"),
+    "latency": (lambda: ll.advise(DATA, latency=math.nan), OptionError, "finite number as latency"),
+    "candidates": (lambda: ll.advise(DATA, heads="mean"), ArgumentError, "a list of heads"),
+    "by": (lambda: ll.scenarios.mixed(DATA, by=Z), ArgumentError, "the name of a label column"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "said"), CALLS.values(), ids=CALLS)
+def test_what_cannot_be_meant_is_named(
+    call: Callable[[], object], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said) as caught:
+        call()
+    assert isinstance(caught.value, ll.errors.LastLayerError)
+
+
+def test_agreement_is_a_matter_of_three_errors_of_the_mean() -> None:
+    """Of eight runs with a deviation of 1 on both sides, 3·√(2/8) = 1.5 points."""
+    assert ll.report.agree(71.49, 1.0, 70.0, 1.0) == "agrees"
+    assert ll.report.agree(71.51, 1.0, 70.0, 1.0) == "differs"
+    assert ll.report.agree(70.49, 0.0, 70.0, 0.0) == "agrees"
+    assert ll.report.agree(math.nan, 0.0, 70.0, 0.0) == "differs"
+    assert ll.report.agree(70.0, 0.0, 70.0, 5.0) == "wide"
