@@ -33,7 +33,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("preset", ["exact", "paper"])
 @pytest.mark.parametrize("check", BATTERY, ids=lambda check: check.__name__)
 def test_it_passes_the_battery(check: Callable[..., None], preset: str, tmp_path: Path) -> None:
-    given = {"name": CARD.name, "preset": preset, "tmp_path": tmp_path, "used": True}
+    given = {"name": CARD.name, "preset": preset, "tmp_path": tmp_path, "used": True, "gone": 0}
     check(**{name: given[name] for name in signature(check).parameters})
 
 
