@@ -250,3 +250,22 @@ def test_integers_stay_integers(monkeypatch: Patch) -> None:
     assert clf.classes_.tolist() == [5, 6, 7, 8]
     assert torch.equal(clf.head_.statistics.count, torch.full((4,), 200))  # type: ignore[union-attr]
     assert run(monkeypatch, "fit birds.csv --label species --head h.safetensors") == 1
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/use.md"])
+def test_the_commands_of_the_pages_work(monkeypatch: Patch, page: str) -> None:
+    """Those of this file; advise is tested where it is."""
+    text = (Path(__file__).parents[2] / page).read_text()
+    verbs = ("import", "fit", "predict", "forget", "show")
+    typed = [line.partition("#")[0] for line in text.splitlines() if line.startswith("lastlayer ")]
+    commands = [line.split()[1:] for line in typed if line.split()[1] in verbs]
+    frame = birds()
+    frame[frame.species != "owl"].assign(split=["train"] * 200 + ["test"] * 100).to_csv(
+        "birds.csv", index=False
+    )
+    frame[frame.species != "owl"][:10].to_csv("customer.csv", index=False)
+    birds(40, seed=1).drop(columns="species").to_csv("new.csv", index=False)
+    assert len(commands) >= 4
+    for command in commands:
+        assert run(monkeypatch, " ".join(command)) == 0, command
+    assert ll.load_head("head.safetensors").class_names is not None
