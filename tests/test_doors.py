@@ -43,7 +43,7 @@ def head() -> ll.heads.Head:
     return made
 
 
-@pytest.mark.parametrize("wrong", NO_NUMBERS, ids=repr)
+@pytest.mark.parametrize("wrong", NO_NUMBERS, ids=lambda wrong: type(wrong).__name__)
 @pytest.mark.parametrize(
     "function",
     [
