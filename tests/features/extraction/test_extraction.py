@@ -129,7 +129,7 @@ def test_progress_counts_every_image(run: Extract) -> None:
     [
         ({"normalisation": "author"}, UnknownNameError, "did you mean 'authors'"),
         ({"dtype": "float64"}, UnknownNameError, "there are: float16, float32"),
-        ({"batch_size": 0}, OptionError, "batch size from 1, got 0"),
+        ({"batch_size": 0}, OptionError, "batch size of at least 1, got 0"),
         ({"workers": -1}, OptionError, "workers from 0 to 256, got -1"),
         ({"precision": "mixed", "device": "cpu"}, OptionError, "needs a GPU"),
         ({"precision": "half"}, UnknownNameError, "there are: full, mixed"),
