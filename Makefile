@@ -78,6 +78,7 @@ gallery: .venv/.ready
 	$(BIN)/lastlayer report results/replay
 	cp $(GALLERY:%=results/paper/figures/%.svg) docs/figures
 	cp $(REPLAY_GALLERY:%=results/replay/figures/%.svg) docs/figures
+	$(BIN)/python -m benchmarks.beyond_figure
 
 # An option: Avalanche needs torchvision, and that PyTorch's large build, several GB in all.
 bench-avalanche .venv-avalanche/.bench: BIN = .venv-avalanche/bin

@@ -14,6 +14,9 @@ import vl_convert
 
 from lastlayer.report.looks import look_of
 
+TOP = Path(__file__).parents[1]
+PAPER_TABLE = TOP / "results" / "paper" / "tables" / "accuracy.csv"
+BEYOND_TABLE = TOP / "results" / "beyond" / "accuracy.csv"
 STREAMS = {
     "cifar10": ("cifar10", "CIFAR10: new classes, 5 tasks"),
     "cifar100_lifelong": ("cifar100 coarse, lifelong", "CIFAR100: new surroundings, 5 tasks"),
@@ -68,15 +71,19 @@ def chart(table: pl.DataFrame) -> alt.HConcatChart:
     return alt.hconcat(*parts).resolve_scale(color="independent")
 
 
+def svg(paper: Path = PAPER_TABLE, beyond: Path = BEYOND_TABLE) -> str:
+    """Return the figure."""
+    return str(vl_convert.vegalite_to_svg(chart(rows(paper, beyond)).to_json())) + "\n"
+
+
 def main() -> None:
     """Write the figure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--paper", type=Path, default=Path("results/paper/tables/accuracy.csv"))
-    parser.add_argument("--beyond", type=Path, default=Path("results/beyond/accuracy.csv"))
-    parser.add_argument("--out", type=Path, default=Path("docs/figures/beyond.svg"))
+    parser.add_argument("--paper", type=Path, default=PAPER_TABLE)
+    parser.add_argument("--beyond", type=Path, default=BEYOND_TABLE)
+    parser.add_argument("--out", type=Path, default=TOP / "docs" / "figures" / "beyond.svg")
     asked = parser.parse_args()
-    drawn = chart(rows(asked.paper, asked.beyond))
-    asked.out.write_text(vl_convert.vegalite_to_svg(drawn.to_json()) + "\n", encoding="utf-8")
+    asked.out.write_text(svg(asked.paper, asked.beyond), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,12 +12,8 @@ from lastlayer.report.drawing import Drawn
 
 
 def drawn_at_once(specs: Mapping[str, object]) -> Drawn:
-    ends = {"svg": b"<svg/>", "pdf": b"%PDF"}
+    ends = {"svg": b"<svg/>", "pdf": b"%PDF %%EOF"}
     return Drawn({f"{name}.{end}": text for name in specs for end, text in ends.items()})
-
-
-if KILLS < 100:  # the renderer is slow to start
-    writing.draw, writing.javascript = drawn_at_once, lambda: ("", "")
 
 
 def start(folder: Path) -> int:
@@ -32,5 +28,7 @@ def start(folder: Path) -> int:
 
 
 if __name__ == "__main__":
+    if KILLS < 100:  # the renderer is slow to start
+        writing.draw, writing.javascript = drawn_at_once, lambda: ("", "")
     killed = kill(Path(sys.argv[1]), start, kills=KILLS // 5, after=(0, 1))
     print(killed)  # noqa: T201  (read by the test)
