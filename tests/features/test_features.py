@@ -95,6 +95,7 @@ def test_an_array_that_cannot_be_written_to_is_not_copied() -> None:
         (Z, Y[:5], ShapeError, r"expected 6 labels in 'y', got shape \(5,\)"),
         (Z, [0.5] * 6, LabelError, "whole numbers or text as labels 'y', got float64"),
         (Z, [None, *Y[1:]], LabelError, "'y' lacks 1"),
+        (Z, ["a", 1] * 3, LabelError, "'y' of one type, got text in row 0 and an int in row 1"),
         (Z, [[0]] * 6, ShapeError, r"expected labels 'y' of shape \(n,\), got \(6, 1\)"),
         (Z * np.nan, Y, DataError, "in row 0"),
         (Z * 1e300, Y, DataError, "NaN or infinity"),
