@@ -34,7 +34,9 @@ def wanted(file: str) -> bool:
 
 def files_of(name: str, version: str) -> Iterator[tuple[str, str]]:
     """Give the files of a version that PyPI has, with their hashes."""
-    request = Request(f"https://pypi.org/simple/{name}/", headers={"Accept": SIMPLE})
+    from pip._internal.models.index import PyPI  # where pip itself looks
+
+    request = Request(f"{PyPI.simple_url}/{name}/", headers={"Accept": SIMPLE})
     with urlopen(request) as page:
         text, kind = page.read().decode(), page.headers.get_content_type()
     listed = json.loads(text)["files"] if kind.endswith("json") else links(text)
