@@ -34,7 +34,7 @@ def wanted(file: str) -> bool:
 
 def files_of(name: str, version: str) -> Iterator[tuple[str, str]]:
     """Give the files of a version that PyPI has, with their hashes."""
-    from pip._internal.models.index import PyPI  # where pip itself looks
+    from pip._internal.models.index import PyPI  # noqa: PLC0415  (where pip itself looks)
 
     request = Request(f"{PyPI.simple_url}/{name}/", headers={"Accept": SIMPLE})
     with urlopen(request) as page:
