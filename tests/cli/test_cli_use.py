@@ -193,6 +193,17 @@ def test_rows_of_each_split(monkeypatch: Patch, capsys: Printed) -> None:
         assert sizes == [100, 200, 100]
 
 
+def test_a_validation_split_that_is_not_used_is_named(monkeypatch: Patch, capsys: Printed) -> None:
+    frame = birds(300).assign(split=(["train"] * 7 + ["validation"] * 2 + ["test"]) * 30)
+    frame.to_csv("split.csv", index=False)
+    assert run(monkeypatch, "import split.csv --label species --out s.safetensors") == 0
+    for command in ("compare s.safetensors --incremental 2 --heads mean --orders 1",
+                    "advise s.safetensors --incremental 2 --heads mean"):  # fmt: skip
+        capsys.readouterr()
+        assert run(monkeypatch, command) == 0
+        assert "Its 60 validation rows are not used." in capsys.readouterr().out
+
+
 def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "import birds.csv --label species --out b.safetensors") == 0
     assert run(monkeypatch, "fit b.safetensors --head cosine+single --out c.safetensors") == 0

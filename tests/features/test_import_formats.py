@@ -418,8 +418,10 @@ def test_what_is_no_frame() -> None:
         with pytest.raises(ArgumentError, match="expected a frame of pandas or polars"):
             ll.Features.from_frame(wrong, "z", "y")
     mixed = pd.DataFrame({"z": list(Z), "y": [1, "a"] * 6})
-    with pytest.raises(LabelError, match="one type in 'y', got an int in row 0 and a str in row 1"):
+    with pytest.raises(LabelError, match="of one type, got text in row 1 and an int in row 0"):
         ll.Features.from_frame(mixed, "z", "y")
+    beside = mixed.assign(label=["b", "c"] * 6)  # what is not asked for is nobody's concern
+    assert ll.Features.from_frame(beside, "z", "label").names == {"label": ("b", "c")}
 
 
 def test_large_files_of_parquet_and_feather_by_pyarrow(tmp_path: Path) -> None:

@@ -155,11 +155,10 @@ def advise(
     tell.next()
     tested = on_test_rows(course, judgement, choice.head, seed)
     tell.next()
-    about = (course, judgement, choice, needs, why, references, finer, tested)
     return Advice(
         head=choice.head,
-        answer=answer_of(*about),
-        reasons=reasons_of(*about),
+        answer=answer_of(judgement, choice, needs, references),
+        reasons=reasons_of(course, judgement, choice, needs, why, references, finer, tested),
         table=_table(judgement, choice),
         curves=_curves(judgement),
         stream=stream,

@@ -21,16 +21,7 @@ _REPAIRS = {
 }
 
 
-def answer_of(
-    course: Course,
-    judgement: Judgement,
-    choice: Choice,
-    needs: Needs,
-    why: Why,
-    references: References,
-    finer: Sequence[Finer],
-    tested: References | None,
-) -> str:
+def answer_of(judgement: Judgement, choice: Choice, needs: Needs, references: References) -> str:
     """Say which head to use; what a reader must know before that comes first."""
     head, scores = choice.head, choice.scores
     first = ""

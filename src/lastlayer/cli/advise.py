@@ -11,7 +11,7 @@ import typer
 
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room
-from lastlayer.cli.text import columns
+from lastlayer.cli.text import columns, not_used
 from lastlayer.errors import OptionError
 from lastlayer.progress import duration
 
@@ -100,9 +100,10 @@ def advise(
     print("\nWhy, and what it costs")
     for reason in advice.reasons:
         print(f"  {reason}")
+    print(not_used(getattr(data, "validation", None)))
     if page is not None:
         advice.page(page)
-        print(f"\nwrote {page}")
+        print(f"wrote {page}")
 
 
 def _load(

@@ -8,7 +8,7 @@ import typer
 
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room_for_table, write_table
-from lastlayer.cli.text import columns, count, percent, spread
+from lastlayer.cli.text import columns, count, not_used, percent, spread
 from lastlayer.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def compare(
     print("\nOn everything at once:")
     for line in _retrained(data, chosen, ranking["head"].to_list(), device):
         print(f"  {line}")
-    print(f"\n{_measured_on(len(data.test), features)}")
+    print(f"\n{_measured_on(len(data.test), features)}{not_used(data.validation)}")
     if out is not None:
         print(f"wrote {out}")
 

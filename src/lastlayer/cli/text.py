@@ -1,6 +1,6 @@
 """Tables as plain text: columns side by side, one line for each row, on any screen."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
@@ -33,6 +33,11 @@ def spread(mean: float | None, deviation: float | None) -> str:
 def percent(share: float | None) -> float | None:
     """Turn a share from 0 to 1 into a percentage, where there is one."""
     return None if share is None else 100 * share
+
+
+def not_used(validation: Sized | None) -> str:
+    """Say of a validation split, where there is one, that it takes no part."""
+    return "" if validation is None else f"\nIts {len(validation)} validation rows are not used."
 
 
 def count(n: int, noun: str) -> str:

@@ -14,7 +14,6 @@ from lastlayer.tensors import check_dense
 
 LONGEST = 1000  # characters in the name of a class: what is longer is a text, not a class
 Array = np.ndarray[Any, Any]
-_NUMBERS = int, np.integer, np.bool_  # bool is an int
 
 
 def encode(name: str, *parts: Any) -> tuple[list[Tensor], tuple[str, ...]]:
@@ -63,9 +62,12 @@ def _as_column(name: str, values: Any) -> Array | list[str]:
             raise _no_labels(name, values.dtype)
         values = values.detach().cpu().numpy()
     array = as_array(values, f"labels '{name}'")
-    _refuse_mixed(name, array if array.dtype.kind == "O" else values)
     if array.ndim != 1:
         raise ShapeError(f"expected labels '{name}' of shape (n,), got {array.shape}")
+    if array.dtype.kind == "O":
+        refuse_mixed(name, array.tolist())
+    elif isinstance(values, list | tuple):  # of which numpy has made text, if there was any
+        refuse_mixed(name, values)
     if array.dtype.kind in "iu":
         return array
     if array.dtype.kind not in "bUSMmO":
@@ -75,19 +77,19 @@ def _as_column(name: str, values: Any) -> Array | list[str]:
     return _plain(name, array)
 
 
-def _refuse_mixed(name: str, values: Any) -> None:
-    """Refuse numbers among texts, of which numpy makes text: 1 and "1" would be one class."""
-    if isinstance(values, np.ndarray) and values.dtype.kind != "O":
-        return
-    if isinstance(values, list | tuple | np.ndarray) and np.ndim(values) == 1:
-        texts = (row for row, value in enumerate(values) if isinstance(value, str | bytes))
-        others = (row for row, value in enumerate(values) if isinstance(value, _NUMBERS))
-        text, other = next(texts, None), next(others, None)
-        if text is not None and other is not None:
-            raise LabelError(
-                f"expected labels '{name}' of one type, got text in row {text} and "
-                f"{kind_of(values[other])} in row {other}: turn all of them into text"
-            )
+def refuse_mixed(name: str, values: Sequence[Any]) -> None:
+    """Refuse a column of text and something else: as text, 1 and "1" would be one class."""
+    text = other = None
+    for row, value in enumerate(values):
+        if isinstance(value, str | bytes):
+            text = row if text is None else text
+        elif value is not None and value == value:  # noqa: PLR0124  (NaN is missing, not another)
+            other = row if other is None else other
+    if text is not None and other is not None:
+        raise LabelError(
+            f"expected labels '{name}' of one type, got text in row {text} and "
+            f"{kind_of(values[other])} in row {other}: turn all of them into text"
+        )
 
 
 def _plain(name: str, array: Array) -> Array | list[str]:

@@ -12,6 +12,7 @@ import polars as pl
 
 from lastlayer.arguments import kind_of, short
 from lastlayer.errors import ArgumentError, DataError, FileFormatError, LabelError, ShapeError
+from lastlayer.features.labels import refuse_mixed
 from lastlayer.features.tables.parquet_footer import unpacked_size
 from lastlayer.features.tables.table import Array, Table
 from lastlayer.reading import check_growth, reading
@@ -104,11 +105,16 @@ def open_shards(folder: Path, files: Sequence[Path], names: dict[str, list[str]]
 
 def open_frame(frame: Any, source: str = "the frame") -> Table:
     """Take a frame of polars or pandas, or anything with the Arrow interface."""
+    given = frame
     if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
         frame = _from_pandas(frame) if _is_pandas(frame) else _from_arrow(frame)
     lazy = frame.lazy()
 
     def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
+        if _is_pandas(given):  # of numbers among texts polars has made text
+            places = {str(column): place for place, column in enumerate(given.columns)}
+            for name in labels:
+                refuse_mixed(name, [_plain(v) for v in given.iloc[:, places[name]].tolist()])
         return _arrays(lazy.select([*numbers, *labels]).collect(), numbers, labels)
 
     return Table(source, _dimensions(lazy.collect_schema()), get)
@@ -294,8 +300,6 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
         column = frame.iloc[:, place]
         plain = column.dtype.kind in "biuf" and not column.isna().any()
         values = column.to_numpy() if plain else [_plain(v) for v in column.tolist()]
-        if not plain:
-            _refuse_mixed_objects(name, values)
         columns[name] = pl.Series(name, values, strict=False)
     return pl.DataFrame(columns)
 
@@ -305,16 +309,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | list | tuple):
         return [float(x) for x in value]
     return None if value is None or value != value or str(value) == "<NA>" else value  # noqa: PLR0124
-
-
-def _refuse_mixed_objects(name: str, values: Sequence[Any]) -> None:
-    text = [isinstance(value, str) for value in values if value is not None]
-    if any(text) and not all(text):
-        first, other = text.index(text[0]), text.index(not text[0])
-        raise LabelError(
-            f"expected values of one type in '{name}', got {kind_of(values[first])} in row {first} "
-            f"and {kind_of(values[other])} in row {other}"
-        )
 
 
 def _from_arrow(frame: Any) -> pl.DataFrame:
