@@ -173,6 +173,16 @@ def test_every_combination_of_a_replay_block_is_a_network(tmp_path: Path) -> Non
     assert runs[0].digest("images") != runs[0].digest("other images")
 
 
+def test_quick_shows_heads_beyond_the_paper_beside_its_own() -> None:
+    """The page compares heads of one preset, so they must have the same."""
+    plan, _ = read_plan("quick")
+    runs = [run for block in plan.experiment for run in block.runs(plan)]
+    beyond = {(r.features, r.scenario, r.preset) for r in runs if not card_of(r.head).in_paper}
+    assert len(beyond) == 2
+    assert beyond <= {(r.features, r.scenario, r.preset) for r in runs if r.head == "linear"}
+    assert {preset for *_, preset in beyond} == {"paper"}
+
+
 def test_the_replay_plan_is_as_the_authors_configured_it() -> None:
     plan, _ = read_plan("replay")
     runs = list(plan.replay[0].runs(plan.seeds))
