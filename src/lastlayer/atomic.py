@@ -11,7 +11,7 @@ from lastlayer.errors import WriteError
 
 @contextmanager
 def in_place_of(path: Path) -> Iterator[Path]:
-    """Give a file beside ``path`` to write to; it takes the place of ``path`` if all goes well.
+    """Return a file beside ``path`` to write to; it takes the place of ``path`` if all goes well.
 
     An interrupted write leaves what was there before. Folders are made as they are needed.
     """

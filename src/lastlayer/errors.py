@@ -29,7 +29,7 @@ class UnknownNameError(LastLayerError, KeyError, ValueError):
     """A name that no catalogue holds: a failed look-up and a wrong value at once."""
 
     def __str__(self) -> str:
-        """Give the plain message; KeyError would put it in quotes."""
+        """Return the plain message; KeyError would put it in quotes."""
         return str(self.args[0])
 
 

@@ -113,18 +113,18 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """Give the label with the largest logit."""
+        """Return the label with the largest logit."""
         winners = self._logits(X).argmax(axis=1)
         labels: Array = self.classes_[winners]
         return labels
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Give the softmax of the logits; for knn these are the shares of the vote."""
+        """Return the softmax of the logits; for knn these are the shares of the vote."""
         logits = torch.from_numpy(self._logits(X))
         return np.asarray(torch.softmax(logits, dim=1))
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Give the logits in the order of ``classes_``; of two classes, their difference.
+        """Return the logits in the order of ``classes_``; of two classes, their difference.
 
         In place of −∞ stands a very low number, since scikit-learn's scores take numbers only.
         """
@@ -230,7 +230,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def answer_rows(self, z: Tensor) -> tuple[Array, Array]:
-        """Give the label (n,) of each row of features (n, h), and how probable it is (n,)."""
+        """Return the label (n,) of each row of features (n, h), and how probable it is (n,)."""
         self._check_width(z)
         labels, probabilities = [], []
         for part in z.split(ANSWERED):
@@ -241,7 +241,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.concatenate(labels), np.concatenate(probabilities)
 
     def label_like(self, name: str) -> Any:
-        """Give the label that is written so: of the labels' own type."""
+        """Return the label that is written so: of the labels' own type."""
         labels = dict(zip(map(str, self.classes_.tolist()), self.classes_.tolist(), strict=True))
         return look_up(name, labels, "class")
 
@@ -285,7 +285,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head_.class_names = by_column
 
     def _welcome(self, classes: Array) -> None:
-        """Give labels not met before the next columns of the head; ``classes_`` stays sorted."""
+        """Return labels not met before the next columns of the head; ``classes_`` stays sorted."""
         if len(classes) <= len(self.classes_) and np.isin(classes, self.classes_).all():
             return
         classes = unique_labels(self.classes_, classes)
@@ -300,7 +300,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._observe(z, self._columns_of(labels), epochs)
 
     def _columns_of(self, labels: Array) -> Tensor:
-        """Give the head's classes of labels, which must all be known."""
+        """Return the head's classes of labels, which must all be known."""
         text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.classes_))
         if text != known_text:
             kinds = [f"{kind_of(a.tolist()[0])}" for a in (self.classes_, labels) if len(a)]
@@ -317,7 +317,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(self._column[place])
 
     def _labels_like(self, names: Sequence[str]) -> Array:
-        """Give labels, as a file of features names them, of the type that the classifier has."""
+        """Return labels, as a file of features names them, of the type that the classifier has."""
         try:
             return _labels_of(names, _kind_of_labels(self.classes_))
         except ValueError as error:
@@ -355,7 +355,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._in_order(self._divided(_tensor(z)))
 
     def _in_order(self, z: Tensor) -> Array:
-        """Give the logits in the order of ``classes_``."""
+        """Return the logits in the order of ``classes_``."""
         logits: Array = self.head_(z).numpy()
         # A label that ``classes`` has only named has no column until it is seen.
         if missing := len(self.classes_) - logits.shape[1]:
@@ -394,7 +394,7 @@ def _kind_of_labels(labels: Array) -> str:
 
 
 def _labels_of(names: Sequence[str], kind: str) -> Array:
-    """Give labels of a type, as ``_kind_of_labels`` names it, that are written so."""
+    """Return labels of a type, as ``_kind_of_labels`` names it, that are written so."""
     if kind in ("str", "object"):
         return np.array(names, dtype=object if kind == "object" else np.str_)
     dtype = np.dtype(kind)
@@ -407,7 +407,7 @@ def _labels_of(names: Sequence[str], kind: str) -> Array:
 
 
 def _settings_of(file: HeadFile, head: Head) -> dict[str, Any]:
-    """Give what makes such a classifier; of a head's own file, what made the head."""
+    """Return what makes such a classifier; of a head's own file, what made the head."""
     kept = dict(file.parts.get("classifier", {}))
     kept.pop("random", None)
     if kept:

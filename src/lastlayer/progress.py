@@ -74,7 +74,7 @@ class Meter:
 
 @contextmanager
 def bar(title: str, show: bool = True, unit: str = "") -> Iterator[Tell | None]:
-    """Give what draws the progress on stderr if that is a terminal; None where nothing is shown.
+    """Return what draws the progress on stderr if that is a terminal; None where nothing is shown.
 
     Args:
         title: what stands before the bar.

@@ -17,7 +17,7 @@ FACTOR = 64  # and a file of more than 4 MiB, so many times its own size
 
 @contextmanager
 def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator[Path]:
-    """Give the path of a file to read; within, every error is about that file.
+    """Return the path of a file to read; within, every error is about that file.
 
     Args:
         path: The file. It must be an ordinary one: a pipe or a device could go on for ever.

@@ -27,7 +27,7 @@ def even_size(n: int, most: int, threads: int) -> int:
 
 
 def map_in_threads(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> list[R]:
-    """Give ``[work(piece) for piece in pieces]``.
+    """Return ``[work(piece) for piece in pieces]``.
 
     >>> map_in_threads(len, ["a", "bcd"], threads=2)
     [1, 3]
@@ -40,7 +40,7 @@ def map_in_threads(work: Callable[[T], R], pieces: Iterable[T], threads: int) ->
 
 @contextmanager
 def one_core_each(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Give a pool of threads of one core each; what has not begun when it is left never does."""
+    """Return a pool of threads of one core each; what has not begun when it is left never does."""
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:

@@ -31,9 +31,12 @@ def test_a_balance_that_is_none(balance: float) -> None:
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ([[0, 1, 2], [0, 1]], r"a class in task 1 that no task before had, got only \[0, 1\]"),
+        (
+            [[0, 1, 2], [0, 1]],
+            r"task 1 to bring a class that no earlier task had, got only \[0, 1\]",
+        ),
         ([], "at least one task, got none"),
-        ([[0, 1], []], "rows in task 1, got none"),
+        ([[0, 1], []], "row in task 1, got none"),
     ],
 )
 def test_a_task_without_new_classes(tasks: list[list[int]], message: str) -> None:

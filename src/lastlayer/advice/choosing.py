@@ -71,7 +71,7 @@ class Scores:
         self._mean = self._right.sum(axis=0) / self._count.sum()
 
     def _draw(self, seed: int) -> Floats:
-        """Give the accuracies (DRAWS, heads) of a bootstrap with Poisson weights."""
+        """Return the accuracies (DRAWS, heads) of a bootstrap with Poisson weights."""
         random = np.random.default_rng(seed)
         both = np.concatenate([self._right, self._count[:, None]], axis=1).astype(np.float32)
         size = max(1, (1 << 22) // len(both))

@@ -108,7 +108,7 @@ Rated = dict[tuple[int, str, float], float]  # split, head and rate → share ri
 def find_rates(
     trials: Sequence[Trial], heads: Sequence[str], seed: int = 0
 ) -> list[Callable[[], Rated]]:
-    """Give the pieces of work that tell how right each head is with each rate, on inner splits."""
+    """Return the pieces of work that score each head with each rate on inner splits."""
     inner = [thinned(trial, len(trials) * len(heads), seed) for trial in trials]
     pairs = [(head, card_of(head).rate(None) * factor) for head in heads for factor in RATES]
 
@@ -205,7 +205,7 @@ def count_right(trial: Trial, answers: Tensor, task: int) -> Tensor:
 
 
 def _answers(fleet: Members, trials: Sequence[Trial]) -> Tensor:
-    """Give the class (S, K, m) that members answer for held-out rows, padded; −1: diverged."""
+    """Return the class (S, K, m) that members answer for held-out rows, padded; −1: diverged."""
     rows, _ = fleet.rows()
     streams, members, n_classes, _ = rows.shape
     held = pad_sequence([trial.split.held for trial in trials], batch_first=True)

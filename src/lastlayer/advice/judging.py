@@ -297,7 +297,7 @@ def learn(head: Head, pool: Pool, rows: Tensor) -> None:
 
 
 def _answering(head: Head, z: Tensor) -> Callable[[], Tensor]:
-    """Give what answers for fixed rows whenever asked; knn then looks only at what is new."""
+    """Return what answers for fixed rows whenever asked; knn then looks only at what is new."""
     follow = getattr(head, "follow", None)
     if follow is not None:
         followed = follow(z)

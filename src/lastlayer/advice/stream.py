@@ -120,7 +120,7 @@ Arrays = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def _samples(course: Course, returning: Sequence[int], seed: int) -> Arrays:
-    """Give features, class and task of what is shuffled: rows, or means of sources."""
+    """Return features, class and task of what is shuffled: rows, or means of sources."""
     random = np.random.default_rng(seed)
     y, task = course.y.numpy(), course.task_of.numpy()
     place = np.full(course.n_classes, -1)
@@ -152,7 +152,7 @@ def _projected(z: Tensor, seed: int) -> Tensor:
 def _between(
     z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Give for each class the mean square distance of its tasks' means from its own."""
+    """Return for each class the mean square distance of its tasks' means from its own."""
     n_cells, n_tasks = int(cell.max()) + 1, int(task.max()) + 1
     key = cell * n_tasks + task
     count = np.bincount(key, minlength=n_cells * n_tasks).astype(np.float64)
@@ -169,7 +169,7 @@ def _between(
 
 
 def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Give for each class the mean square distance of what is shuffled from its mean."""
+    """Return for each class the mean square distance of what is shuffled from its mean."""
     n = np.bincount(cell)
     starts = np.flatnonzero(np.diff(cell, prepend=-1))
     mean = np.add.reduceat(z, starts, axis=0) / n[:, None]
@@ -180,7 +180,7 @@ def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float
 def _shuffled(
     z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64], seed: int
 ) -> NDArray[np.float64]:
-    """Give what ``_between`` gives with shuffled tasks: (shuffles, classes)."""
+    """Return what ``_between`` gives with shuffled tasks: (shuffles, classes)."""
     random = np.random.default_rng(seed)
     found = []
     for _ in range(SHUFFLES):
@@ -202,7 +202,7 @@ def _duplicates(course: Course) -> tuple[int, int]:
 
 
 def _hashes(z: Tensor) -> NDArray[np.int64]:
-    """Give a number for each row, the same for the same row and for hardly any other."""
+    """Return a number for each row, the same for the same row and for hardly any other."""
     random = np.random.default_rng(0)
     factors = random.integers(1, 2**62, size=z.shape[1], dtype=np.int64) | 1
     found = [

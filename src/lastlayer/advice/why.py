@@ -81,7 +81,7 @@ def _linear(
 def _learned(
     course: Course, tasks: Sequence[Tensor], checkpoints: Sequence[int]
 ) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Give the checkpoint at which each class had first come; −1 for never."""
+    """Return the checkpoint at which each class had first come; −1 for never."""
     parts = []
     start = 0
     for stop in checkpoints:

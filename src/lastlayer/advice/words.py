@@ -65,7 +65,7 @@ def reasons_of(
     finer: Sequence[Finer],
     tested: References | None,
 ) -> tuple[str, ...]:
-    """Give the reasons, and what a user should know beside them."""
+    """Return the reasons, and what a user should know beside them."""
     return (
         *_choice(choice),
         *_cost(course, judgement, choice),

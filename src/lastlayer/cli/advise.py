@@ -125,7 +125,7 @@ def _load(
 
 
 def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:
-    """Give the one stream that is meant; bundled features have one of their own."""
+    """Return the one stream that is meant; bundled features have one of their own."""
     from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
 
     classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
@@ -143,7 +143,7 @@ def _scenario(features: str, scenario: str | None, incremental: str | None, by: 
 
 
 def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
-    """Give a line for each head, or for several that answer alike."""
+    """Return a line for each head, or for several that answer alike."""
     from lastlayer.advice.needs import size_in_words, time_in_words  # noqa: PLC0415
 
     yield "head", "right", "behind", "keeps", "one answer", ""

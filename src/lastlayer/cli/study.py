@@ -120,7 +120,7 @@ def _orders(text: str) -> list[int]:
 def _scenario(
     features: str, label: str | None, scenario: str | None, incremental: str | None, by: str | None
 ) -> str:
-    """Give the one scenario that is meant; bundled features have one of their own."""
+    """Return the one scenario that is meant; bundled features have one of their own."""
     from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
     from lastlayer.features.load import SHORT  # noqa: PLC0415
 

@@ -56,7 +56,7 @@ def spec(figure: Figure) -> Markup:
 
 
 def height(figure: Figure) -> int:
-    """Give the room that a chart needs before it is drawn, so that nothing jumps much."""
+    """Return the room that a chart needs before it is drawn, so that nothing jumps much."""
     return int(figure.spec.get("height", 250)) + 60
 
 

@@ -95,7 +95,7 @@ Named = TypeVar("Named", Figure, Table)
 
 
 def name_all(sections: Sequence[Section]) -> list[Section]:
-    """Give each figure and each table of a page a name of its own."""
+    """Return each figure and each table of a page a name of its own."""
     figures = iter(_named([f for s in sections for panel in s.panels for f in panel.figures]))
     tables = iter(_named([table for s in sections for table in s.tables]))
     return [

@@ -13,7 +13,7 @@ def check_seed(name: str, seed: int) -> int:
 
 
 def task_order(n_tasks: int, seed: int) -> tuple[int, ...]:
-    """Give the paper's order of tasks: as they are for seed 0, else numpy's legacy permutation.
+    """Return the paper's order of tasks: as they are for seed 0, else numpy's legacy permutation.
 
     >>> task_order(5, seed=0)
     (0, 1, 2, 3, 4)

@@ -113,7 +113,7 @@ def upper_bound(
 
 
 def _map_of(head: str, data: Features, made: Scenario) -> FeatureMap:
-    """Give the map that a head has in all orders of these tasks."""
+    """Return the map that a head has in all orders of these tasks."""
     maker = make_head(head, data.in_features)
     if not isinstance(maker, MappedHead):
         raise OptionError(f"expected a head behind a feature map, got '{head}', which has none")

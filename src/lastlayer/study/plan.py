@@ -70,7 +70,7 @@ class Experiment(Strict):
         return self
 
     def runs(self, plan: "Plan") -> Iterator[Run]:
-        """Give every combination, seeds last."""
+        """Return every combination, seeds last."""
         for features in self.features:
             data = held_out_name(SHORT.get(features, features), self.held_out)
             for scenario in self.scenario:
@@ -85,7 +85,7 @@ class Experiment(Strict):
         return prod(map(len, kinds)) * sum(1 for _ in self._heads(self.preset or plan.preset))
 
     def _heads(self, preset: Preset) -> Iterator[tuple[str, Options]]:
-        """Give each head in all its ways; what it has no choice of is left out for it."""
+        """Return each head in all its ways; what it has no choice of is left out for it."""
         ways = [vars(CODES[code]) for code in self.code or ()] or [
             {"start": start, "gain": gain, "batch_size": size}
             for start in self.start or (None,)
@@ -125,7 +125,7 @@ class Plan(Strict):
 
 
 def read_plan(name: str) -> tuple[Plan, str]:
-    """Give a shipped plan by its name, or read a TOML file; and its text.
+    """Return a shipped plan by its name, or read a TOML file; and its text.
 
     >>> plan, text = read_plan("demo")
     >>> plan.preset, len(plan.experiment)

@@ -120,7 +120,7 @@ def find_features(name: str, folder: Path) -> Features:
 
 
 def how_to_make(name: str, folder: Path) -> str:
-    """Give the command that makes features by their full name.
+    """Return the command that makes features by their full name.
 
     >>> how_to_make("core50/vgg16", Path("mine"))
     'lastlayer extract core50 --root DIR --backbone vgg16 --out mine/core50/vgg16.safetensors'

@@ -24,7 +24,7 @@ from lastlayer.scenarios.scenario import Data
 
 
 def _iid(data: Data, order: int, label: str | None = None) -> Scenario:
-    """Give the one task there is, whatever the order."""
+    """Return the one task there is, whatever the order."""
     return iid(data, label)
 
 

@@ -129,7 +129,7 @@ def _work(runs: Iterable[Run], data: Mapping[str, Features]) -> int:
 
 
 def choose_device(name: str) -> torch.device:
-    """Give the device that is meant, or say that it is not there."""
+    """Return the device that is meant, or say that it is not there."""
     expect(name, str, "device", "'auto', 'cpu' or 'cuda'")
     found = torch.cuda.is_available()
     devices = {"auto": "cuda" if found else "cpu", "cpu": "cpu", "cuda": "cuda"}
@@ -176,7 +176,7 @@ def _make(group: Group, unit: Unit) -> list[Outcome]:
 
 
 def as_done(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> Iterator[R]:
-    """Give ``work(piece)`` for each piece, whichever is ready first, in threads of one core each.
+    """Return ``work(piece)`` for each piece, whichever is ready first, in threads of one core each.
 
     Small trainings gain little from two cores at once, and twice as much from one core each. Who
     stops taking waits for the pieces that are under way, and not for the others.

@@ -146,7 +146,7 @@ class Run:
 
 
 def _rate(head: str, lr: float | None) -> float | None:
-    """Give the learning rate in use, so that a run has one name only."""
+    """Return the learning rate in use, so that a run has one name only."""
     if not HEADS[head].by_gradient:
         if lr is not None:
             raise OptionError(f"expected no learning rate for '{head}', got {lr}")

@@ -86,7 +86,7 @@ class ImageData:
 
 
 def _pixels(images: Images) -> Tensor:
-    """Give the images of a data set that is read whole."""
+    """Return the images of a data set that is read whole."""
     return cast(Tensor, images.x)
 
 

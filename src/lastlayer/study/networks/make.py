@@ -27,7 +27,7 @@ from lastlayer.training.replay.trainee import TaskEnd
 
 
 def backbone() -> nn.Module:
-    """Give the ResNet-20 of the study, up to its features."""
+    """Return the ResNet-20 of the study, up to its features."""
     network = ResNet20(10)
     del network.fc  # one of our layers takes its place
     return network

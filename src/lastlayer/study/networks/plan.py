@@ -57,7 +57,7 @@ class Replay(Strict):
         return prod(map(len, kinds))
 
     def runs(self, seeds: tuple[int, ...]) -> Iterator[NetworkRun]:
-        """Give every combination; ``seeds`` are the plan's."""
+        """Return every combination; ``seeds`` are the plan's."""
         rules = ReplayRules(self.epochs, self.batch_size, self.per_class, self.optimizer, self.lr)
         options = TrainingOptions(self.clip, self.start, self.precision)
         kinds = product(self.scenario, self.balance, self.heads, self.seeds or seeds)

@@ -30,7 +30,7 @@ class Stage:
         self.classes = [np.unique(self.y[rows]) for rows in self.tasks]
 
     def order(self, run: NetworkRun) -> tuple[int, ...]:
-        """Give the tasks in the order in which a network meets them."""
+        """Return the tasks in the order in which a network meets them."""
         return self.data.scenario(self.spec, run.order).order
 
     def arrived(self, run: NetworkRun) -> NDArray[np.int64]:
@@ -97,7 +97,7 @@ def _insight(run: NetworkRun, ends: Sequence[TaskEnd], stage: Stage) -> dict[str
 def ranking_rows(
     layer: str, parts: Mapping[str, Tensor]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Give rows (N, h) and biases (N,) such that z·row + bias ranks classes as the layer does.
+    """Return rows (N, h) and biases (N,) such that z·row + bias ranks classes as the layer does.
 
     >>> rows, bias = ranking_rows("weight_norm", {"weight": torch.tensor([[3.0, 4.0]])})
     >>> rows.tolist(), bias.tolist()
