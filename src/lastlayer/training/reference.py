@@ -137,7 +137,7 @@ class _Problem:
         self.added = added
 
     def train(self, start: Tensor, decay: float, skip: int = 0) -> tuple[Tensor, bool, int]:
-        """Train from a start, without the first rows; return if it converged, and in how many steps."""
+        """Train from a start, without the first rows; return if it converged, and its steps."""
         self._turn(decay)
         turned = torch.cat([start[:, :-1] @ self.root, start[:, -1:]], dim=1)
         weight = turned.requires_grad_()
