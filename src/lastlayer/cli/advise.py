@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastlayer.catalogue import forms_of_scenarios
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room
 from lastlayer.cli.text import columns, not_used
@@ -34,8 +35,8 @@ def advise(
     scenario: Annotated[
         str | None,
         typer.Option(
-            help="A name (lastlayer list scenarios), or incremental:5, lifelong:COLUMN, "
-            "mixed:COLUMN, iid."
+            help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
+            "/LABEL may follow."
         ),
     ] = None,
     incremental: Annotated[

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastlayer.catalogue import forms_of_scenarios
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room_for_table, write_table
 from lastlayer.cli.text import columns, count, not_used, percent, spread
@@ -25,8 +26,8 @@ def compare(
     scenario: Annotated[
         str | None,
         typer.Option(
-            help="A name (lastlayer list scenarios), or incremental:5, lifelong:COLUMN, "
-            "mixed:COLUMN, iid."
+            help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
+            "/LABEL may follow."
         ),
     ] = None,
     incremental: Annotated[

@@ -1,4 +1,4 @@
-"""How long runs of heads will take, about: counted multiplications, at the speed of just now."""
+"""Roughly how long runs of heads will take: multiplications, at a speed measured just now."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -47,7 +47,7 @@ def forecast_heads(
 
 
 def cost(run: Run, data: Features, scenario: Scenario) -> float:
-    """Count the multiplications that a run costs, or as many as take as long."""
+    """Estimate the cost of a run, in multiplications."""
     h, n_classes, n_test = data.in_features, scenario.n_classes, len(data.test)
     n = run.subset or len(data.train)
     scored = n_test * n_classes * h * scenario.n_tasks
