@@ -1,4 +1,4 @@
-"""The door for files: whatever a reader raises becomes our error with the file's name."""
+"""Reading files: whatever a reader raises becomes one of our errors with the file's name."""
 
 import os
 import stat
@@ -17,7 +17,7 @@ FACTOR = 64  # and a file of more than 4 MiB, so many times its own size
 
 @contextmanager
 def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator[Path]:
-    """Return the path of a file to read; within, every error is about that file.
+    """Yield the path of a file to read; every error inside the block names that file.
 
     Args:
         path: The file. It must be an ordinary one: a pipe or a device could go on for ever.
@@ -54,7 +54,7 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
 
 
 def a_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the path of a folder, there or not; one that the system cannot look for is refused."""
+    """Return the path of a folder, which need not exist; refuse one the system cannot look up."""
     path = a_path(folder, "folder")
     try:
         path.stat()
@@ -66,7 +66,7 @@ def a_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def check_ordinary(path: Path, what: str, hint: str = "") -> None:
-    """Refuse what is not there, and what is no ordinary file: a folder, a pipe, a device."""
+    """Refuse a missing file, and anything but an ordinary one: a folder, a pipe, a device."""
     after = f"; {hint}" if hint else ""
     try:
         mode = path.stat().st_mode
@@ -81,7 +81,7 @@ def check_ordinary(path: Path, what: str, hint: str = "") -> None:
 
 
 def check_growth(path: Path, size: int, what: str) -> None:
-    """Refuse a file that grows to ``size`` bytes in memory, beyond what its own size allows."""
+    """Refuse a file that would unpack to ``size`` bytes in memory, more than it may take."""
     allowed = max(FLOOR, FACTOR * path.stat().st_size)
     if size > allowed:
         raise FileFormatError(
@@ -97,7 +97,9 @@ def check_archive(path: Path, what: str) -> None:
 
 
 def _damaged(what: str, path: Path, error: BaseException, after: str) -> FileFormatError:
-    return FileFormatError(f"expected {what}, but {path} is none, or damaged: {say(error)}{after}")
+    return FileFormatError(
+        f"expected {what}, but {path} is not one, or is damaged: {say(error)}{after}"
+    )
 
 
 def say(error: BaseException) -> str:

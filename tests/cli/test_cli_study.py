@@ -117,7 +117,8 @@ def test_without_any_reference_the_ranking_stands(
     options = ["--incremental", 2, "--heads", "mean,linear", "--orders", 1]
     assert run("compare", features, *options) == 0
     assert (
-        "On everything at once:\n  none: too many to retrain on here\n" in capsys.readouterr().out
+        "Retrained on everything at once:\n  none: too many to retrain on here\n"
+        in capsys.readouterr().out
     )
 
 
@@ -208,7 +209,7 @@ def test_no_other_label_is_learned_than_asked_for(
     run: Call, capsys: Captured, label: str, options: list[str], learned: str
 ) -> None:
     assert run("compare", "cifar100", "--label", label, *options) == 1
-    assert f"{learned}, got --label {label}: name another" in capsys.readouterr().err
+    assert f"{learned}, got --label {label}: choose another" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
     shown = capsys.readouterr().out
     assert "a head, slda" in shown
     assert f"owl{' ' * 4}20" in shown
-    assert "can: go on learning, be an nn.Linear, be merged with another, forget samples" in shown
+    assert "can: keep learning, be an nn.Linear, be merged with another, forget samples" in shown
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -113,7 +113,7 @@ WRONG = {
     "no force": ("fit birds.csv --label species --head slda --out h.safetensors", "--force"),
     "over the input": (
         "fit birds.csv --label species --head h.safetensors --out birds.csv --force",
-        "another file as --out",
+        "would overwrite an input",
     ),
     "split": ("predict h.safetensors birds.csv --rows tset --out l.csv", "one of train, valid"),
     "table": ("predict h.safetensors birds.csv --out labels.txt", "a .csv or .parquet file"),
@@ -156,7 +156,7 @@ def test_a_head_of_a_newer_version_is_refused(monkeypatch: Patch, capsys: Printe
             assert run(monkeypatch, command) == 1
             printed = capsys.readouterr().err
             assert message in printed
-            assert "update lastlayer" in printed
+            assert "upgrade lastlayer" in printed
         assert Path("h.safetensors").read_bytes() == before
 
 
@@ -210,7 +210,7 @@ def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "fit b.safetensors --head knn --out k.safetensors") == 0
     expected = {
         "b.safetensors": ("features", "emu    80     20", "made: lastlayer import FILE"),
-        "c.safetensors": ("a head, cosine+single", "can: go on learning, be an nn.Linear", "kiwi"),
+        "c.safetensors": ("a head, cosine+single", "can: keep learning, be an nn.Linear", "kiwi"),
         "k.safetensors": ("a head, knn", "that it was these very samples is checked", "k=5"),
         "birds.csv": ("a table of another program", "columns: z_0, z_1", "can be used by: import"),
     }
