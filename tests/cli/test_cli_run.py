@@ -313,5 +313,5 @@ def test_a_slip_found_in_the_data_names_the_plan(
 def test_without_images_it_says_where_they_come_from(run: Call, capsys: Captured) -> None:
     assert run("run", "replay") == 1
     error = capsys.readouterr().err
-    assert "give it with --root DIR" in error
+    assert "with --root DIR" in error
     assert "www.cs.toronto.edu" in error
