@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lastlayer.catalogue import HEADS, HeadCard
+from lastlayer.catalogue import HEADS, KINDS, HeadCard
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -62,3 +62,18 @@ def _page(name: str) -> Path:
 def test_every_head_has_a_short_page() -> None:
     for name in HEADS:
         assert len(_page(name).read_text().splitlines()) <= 40, name
+
+
+def test_the_glossary_is_alphabetical_and_linked() -> None:
+    words = re.findall(r"^- \*\*(.+?)\*\*", (DOCS / "glossary.md").read_text(), flags=re.MULTILINE)
+    letters = [re.sub(r"[^a-z]", "", word.lower()) for word in words]
+    assert letters == sorted(letters)
+    assert {"run", "plan", "head", "layer", "mask", "drift", "diverged", "resume"} <= set(words)
+    assert "(glossary.md)" in (DOCS / "README.md").read_text()
+
+
+@pytest.mark.parametrize("page", ["compare", "scenarios"])
+def test_every_kind_of_scenario_is_in_the_docs(page: str) -> None:
+    text = (DOCS / f"{page}.md").read_text()
+    for kind in KINDS.values():
+        assert f"`{kind.form.split('COLUMN')[0]}" in text, kind.form

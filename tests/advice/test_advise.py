@@ -78,7 +78,7 @@ def test_of_two_identical_heads_it_says_that_it_cannot_tell(monkeypatch):
     monkeypatch.setattr("lastlayer.names.get_close_matches", lambda *_, **__: [])
     advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["twin", "mean"])
     assert advice.head == "mean"
-    assert "twin is the same here" in advice.answer
+    assert "twin gives the same answers" in advice.answer
     assert any("give the same answers on these rows" in reason for reason in advice.reasons)
 
 

@@ -46,8 +46,8 @@ def answer_of(judgement: Judgement, choice: Choice, needs: Needs, references: Re
     )
     if choice.level:
         return f"{text}; {_and(choice.level)} {_is(choice.level)} too close to tell apart from it."
-    if choice.twins and set(choice.twins) | {head} >= set(choice.behind):
-        return f"{text}; {_and(choice.twins)} {_is(choice.twins)} the same here."
+    if choice.twins:
+        return f"{text}; {_and(choice.twins)} {_give(choice.twins)} the same answers."
     return f"{text}, more than any other{_that_fits(needs)}."
 
 
@@ -268,6 +268,10 @@ def _accuracy(accuracy: Interval) -> str:
 def _and(names: Sequence[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _give(names: Sequence[str]) -> str:
+    return "gives" if len(names) == 1 else "give"
 
 
 def _is(names: Sequence[str]) -> str:

@@ -76,7 +76,7 @@ def _show_head(file: Path, every: bool) -> None:
     options = ", ".join(f"{k}={v}" for k, v in head.options.items() if k != "mask")
     if options:
         print(f"options: {options}")
-    named = "called" if "class_names" in kept else "without names"
+    named = "named" if "class_names" in kept else "without names"
     print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}\n")
     names = head.class_names or [str(c) for c in range(head.n_classes)]
     counts = head.class_counts
@@ -86,7 +86,7 @@ def _show_head(file: Path, every: bool) -> None:
         print(_seen_classes(names, head.seen.tolist(), every))
     print(f"\ncan: {', '.join(_abilities(head.abilities))}")
     if head.abilities.forgets:
-        print(f"before it forgets samples: {head.proof}")
+        print(f"what forgetting proves: {head.proof}")
 
 
 def _show_results(file: Path) -> None:
