@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.cli import newcomer
 
 from lastlayer.catalogue import HEADS, KINDS, HeadCard
 
@@ -70,6 +71,31 @@ def test_the_glossary_is_alphabetical_and_linked() -> None:
     assert letters == sorted(letters)
     assert {"run", "plan", "head", "layer", "mask", "drift", "diverged", "resume"} <= set(words)
     assert "(glossary.md)" in (DOCS / "README.md").read_text()
+
+
+def test_compare_prints_what_its_page_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same words; the numbers are of more heads and orders than a test should train."""
+    (shown,) = re.findall(r"^```text\n(.*?)^```", (DOCS / "compare.md").read_text(), re.M | re.S)
+    command, *expected = shown.splitlines()
+    verb, features, *_ = command.removeprefix("$ lastlayer ").split()
+    assert newcomer.run(monkeypatch, verb, features, "--heads", "mean,slda", "--orders", 2) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert _words(printed) == _words(expected)
+    assert _accuracies(printed).items() <= _accuracies(expected).items()
+
+
+def _accuracies(lines: list[str]) -> dict[str, str]:
+    """Read the ranking; heads that learn in one pass have the same accuracy in every order."""
+    ranked = (re.match(r"  \d\.  (\S+) +(.*)", line) for line in lines)
+    return {found[1]: found[2] for found in ranked if found}
+
+
+def _words(lines: list[str]) -> list[str]:
+    """Drop the ranking, spaces and every number."""
+    others = (line for line in lines if not re.match(r"  \d\.  ", line))
+    return [" ".join(re.sub(r"\d[\d.]*", "0", line).split()) for line in others]
 
 
 @pytest.mark.parametrize("page", ["compare", "scenarios"])

@@ -73,6 +73,11 @@ def test_seeds_are_read_as_they_are_written(
     [
         ("features = [", "feature = [", r"experiment\[0\]: unknown key 'feature'.* 'features'"),
         ("seeds =", "seed =", "unknown key 'seed'; did you mean 'seeds'"),
+        (
+            'preset = "paper"',
+            'preset = "paper"\nheld_out = 0.2',
+            r"'held_out' belongs in \[\[experiment\]\], not here",
+        ),
         ('"linear"', '"lineer"', r"experiment\[0\]\.heads\[0\]: unknown head 'lineer'.*'linear'"),
         ("cosine+single", "cosine+singel", r"heads\[1\]: unknown mask 'singel'.*'single'"),
         ('"iid"', '"idd"', r"experiment\[1\]\.scenario\[0\]: unknown scenario 'idd'"),

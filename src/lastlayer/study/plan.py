@@ -196,9 +196,7 @@ def _slip(slip: Any) -> str:
     """Return a message saying where a plan is wrong, and how."""
     if slip["type"] == "extra_forbidden":
         *parents, last = slip["loc"]
-        blocks: dict[str, type[Strict]] = {"experiment": Experiment, "replay": Replay}
-        known = (blocks[parents[0]] if parents else Plan).model_fields
-        return f"{_place(parents)}{_message(lambda: look_up(str(last), known, 'key'))}"
+        return f"{_place(parents)}{_unknown_key(str(last), parents)}"
     place, kind = _place(slip["loc"]), slip["type"]
     if kind == "missing":
         return f"{place}missing: write {EXAMPLES.get(slip['loc'][-1], slip['loc'][-1])}"
@@ -207,6 +205,18 @@ def _slip(slip: Any) -> str:
     message = WORDS.get(kind, slip["msg"].removeprefix("Value error, "))
     got = "" if kind == "value_error" else f", got {short(repr(slip['input']))}"
     return f"{place}{message}{got}"
+
+
+def _unknown_key(key: str, parents: list[Any]) -> str:
+    """Return what is wrong with a key: it belongs elsewhere, or is unknown."""
+    blocks: dict[str, type[Strict]] = {"experiment": Experiment, "replay": Replay}
+    homes = [f"[[{name}]]" for name, block in blocks.items() if key in block.model_fields]
+    if key in Plan.model_fields:
+        homes.append("the top of the plan")
+    if homes:
+        return f"'{key}' belongs in {' or '.join(homes)}, not here"
+    known = (blocks[parents[0]] if parents else Plan).model_fields
+    return _message(lambda: look_up(key, known, "key"))
 
 
 EXAMPLES = {
