@@ -5,14 +5,18 @@ import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from lastlayer.arguments import a_path, short
 from lastlayer.errors import FileFormatError, LastLayerError, MissingFileError, ReadError
+from lastlayer.names import printable
 
-# How much a small file may grow in memory: what is larger is a mistake, or made to fill it.
+# How much a small file may grow in memory: more is a mistake, or an attempt to fill the memory.
 FLOOR = 256 << 20  # bytes that any file may unpack to
-FACTOR = 64  # and a file of more than 4 MiB, so many times its own size
+FACTOR = 64  # and a file of more than 4 MiB, this many times its own size
+NAMES = 1000  # of a folder, among which a misspelt one is looked for
 
 
 @contextmanager
@@ -20,7 +24,7 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
     """Yield the path of a file to read; every error inside the block names that file.
 
     Args:
-        path: The file. It must be an ordinary one: a pipe or a device could go on for ever.
+        path: The file. It must be an ordinary one: a pipe or a device might never end.
         what: What it should be, such as "a .npz file".
         hint: What to do about it, added to a message.
 
@@ -47,7 +51,7 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
     except Exception as error:  # a damaged file may raise anything
         raise _damaged(what, place, error, after) from error
     except BaseException as error:
-        # Polars panics with an error that is no Exception: a damaged file is no reason to end.
+        # Polars panics with an error that is not an Exception: no reason to end the program.
         if type(error).__name__ != "PanicException":
             raise
         raise _damaged(what, place, error, after) from error
@@ -71,13 +75,24 @@ def check_ordinary(path: Path, what: str, hint: str = "") -> None:
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(f"expected {what} at {path}, but there is none{after}") from None
+        hints = f"{_nearest(path)}{after}"
+        raise MissingFileError(f"expected {what} at {path}, but there is none{hints}") from None
     except (OSError, ValueError) as error:
         raise ReadError(f"cannot read {path}: {say(error)}{after}") from error
     if stat.S_ISDIR(mode):
         raise MissingFileError(f"expected {what} at {path}, but that is a folder{after}")
     if not stat.S_ISREG(mode):
         raise FileFormatError(f"expected {what}, but {path} is a pipe or a device{after}")
+
+
+def _nearest(path: Path) -> str:
+    """Return a question about the nearest name in the folder, if one is near."""
+    try:
+        names = [entry.name for entry in islice(os.scandir(path.parent), NAMES)]
+    except OSError:  # the folder is missing too, or may not be read
+        return ""
+    near = get_close_matches(path.name[:200], names, n=1, cutoff=0.75)
+    return f"; did you mean '{printable(str(path.parent / near[0]))}'?" if near else ""
 
 
 def check_growth(path: Path, size: int, what: str) -> None:
