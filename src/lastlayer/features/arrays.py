@@ -20,7 +20,7 @@ Names = dict[str, tuple[str, ...]]
 
 
 def as_features(z: Any) -> Tensor:
-    """Give features as float16 or float32: those are kept, all other numbers become float32.
+    """Return features as float16 or float32: those are kept, all other numbers become float32.
 
     >>> as_features([[1, 2], [3, 4]])
     tensor([[1., 2.],

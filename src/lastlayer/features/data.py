@@ -170,7 +170,7 @@ class Features:
         return self.train.in_features
 
     def with_label(self, label: str) -> Self:
-        """Give the same features with another primary label column."""
+        """Return the same features with another primary label column."""
         splits: dict[str, Any] = {
             name: replace(split, label=label, check=False) for name, split in self.splits.items()
         }

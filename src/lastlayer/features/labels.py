@@ -55,7 +55,7 @@ def _number_text(columns: Sequence[Sequence[str]]) -> tuple[list[Tensor], tuple[
 
 
 def _as_column(name: str, values: Any) -> Array | list[str]:
-    """Give a column as whole numbers or text, which is what can be sorted and named."""
+    """Return a column as whole numbers or text, which is what can be sorted and named."""
     if isinstance(values, Tensor):
         check_dense(values, f"labels '{name}'")
         if values.is_floating_point():

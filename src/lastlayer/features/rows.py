@@ -39,7 +39,7 @@ def read_rows(
     label: str | None = None,
     labelled: bool = True,
 ) -> list[Rows]:
-    """Give the rows of features, by name, file or object, or of a table, split by split.
+    """Return the rows of features, by name, file or object, or of a table, split by split.
 
     Args:
         source: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes;

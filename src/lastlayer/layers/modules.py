@@ -66,7 +66,7 @@ class Layer(nn.Module):
             self.gamma.copy_(self.weight.norm(dim=1))
 
     def parts(self) -> dict[str, Tensor]:
-        """Give the parameters by name, as the closed form takes them."""
+        """Return the parameters by name, as the closed form takes them."""
         return {name: getattr(self, name) for name in self.form.parameters}
 
     def forward(self, z: Tensor) -> Tensor:

@@ -72,12 +72,12 @@ class Prepare:
 
 
 def to_pixels(image: "Image") -> Tensor:
-    """Give the pixels (3, h, w) uint8 of an RGB image."""
+    """Return the pixels (3, h, w) uint8 of an RGB image."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def to_pillow(pixels: Any) -> "Image":
-    """Give pixels as an image of Pillow; one that is an image already stays as it is."""
+    """Return pixels as an image of Pillow; one that is an image already stays as it is."""
     if not isinstance(pixels, Tensor):
         return cast("Image", pixels)
     with images_extra("resizing images"):

@@ -27,7 +27,7 @@ class SentenceModel:
         return files.fingerprint(self.model.state_dict())
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        """Give the features of some texts, on the CPU."""
+        """Return the features of some texts, on the CPU."""
         with torch.inference_mode():
             z = self.model.encode(
                 list(texts),

@@ -51,7 +51,7 @@ def _table(path: Path) -> dict[str, str]:
 
 
 def _numbers(path: Path, ids: dict[str, str], allowed: set[int]) -> list[int]:
-    """Give a number for each image, in the order of ``images.txt``."""
+    """Return a number for each image, in the order of ``images.txt``."""
     table = _table(path)
     try:
         numbers = [int(table[number]) for number in ids]

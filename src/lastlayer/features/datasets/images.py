@@ -44,7 +44,7 @@ class Images:
         return len(self.x)
 
     def take(self, rows: Tensor) -> "Images":
-        """Give some of them, in the order of ``rows``."""
+        """Return some of them, in the order of ``rows``."""
         x = self.x[rows] if isinstance(self.x, Tensor) else [self.x[row] for row in rows.tolist()]
         return Images(x, {column: labels[rows] for column, labels in self.labels.items()})
 

@@ -40,7 +40,7 @@ class Rows(Dataset[Item]):
         return len(self.images)
 
     def source(self, row: int) -> Path | Tensor:
-        """Give the file of an image, or its pixels."""
+        """Return the file of an image, or its pixels."""
         n = len(self.images.train)
         return self.images.train.x[row] if row < n else self.images.test.x[row - n]
 
@@ -72,7 +72,7 @@ def make_example(transform: Transform, images: ImageSet) -> Tensor:
 def load(
     rows: Rows, batches: Sequence[Sequence[int]], workers: int, pinned: bool
 ) -> Iterator[Batch]:
-    """Give the batches one after another, while the next ones are being made."""
+    """Return the batches one after another, while the next ones are being made."""
     loader = DataLoader(
         rows,
         batch_sampler=[list(batch) for batch in batches],

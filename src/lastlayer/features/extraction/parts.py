@@ -73,7 +73,7 @@ class Parts:
             ) from error
 
     def join(self) -> Piece:
-        """Give all that was computed."""
+        """Return all that was computed."""
         return Piece.join([self._read(start) for start in range(0, self.total, SIZE)])
 
     def remove(self) -> None:

@@ -79,7 +79,7 @@ def choose(
 
 
 def select(table: Table, embedding: str) -> list[str]:
-    """Give the columns that a name, a prefix (z_* or z_) or a range (z_0:z_383) means."""
+    """Return the columns that a name, a prefix (z_* or z_) or a range (z_0:z_383) means."""
     names = list(table.columns)
     if embedding in table.columns:
         return [embedding]
@@ -101,7 +101,7 @@ def select(table: Table, embedding: str) -> list[str]:
 
 
 def _by_split(table: Table, embedding: str | None) -> dict[str, str]:
-    """Give the column of embeddings of each split, where there is more than one."""
+    """Return the column of embeddings of each split, where there is more than one."""
     groups: dict[str, dict[str, str]] = {}
     for name, dimensions in table.columns.items():
         base, split = parted(name)
@@ -136,7 +136,7 @@ def _of_split(table: Table, base: str, split: str, embedding: str) -> str:
 
 
 def _only_vectors(table: Table) -> list[str]:
-    """Give the one column with a vector in each row, or the one row of numbered columns."""
+    """Return the one column with a vector in each row, or the one row of numbered columns."""
     vectors = [name for name, dimensions in table.columns.items() if dimensions == 2]
     if len(vectors) == 1:
         return vectors
@@ -156,7 +156,7 @@ def _only_vectors(table: Table) -> list[str]:
 
 
 def _only_label(table: Table, names: Sequence[str], labelled: bool) -> list[str]:
-    """Give the one column that is called as labels are, or none where none are needed."""
+    """Return the one column that is called as labels are, or none where none are needed."""
     found = [name for name in names if name.lower() in LABELS]
     if len(found) != 1 and not labelled:
         return []

@@ -35,14 +35,14 @@ def step(members: Members, z: Tensor, y: Tensor, share: Tensor | None = None) ->
 
 
 def _one_hot(y: Tensor, share: Tensor | None, like: Tensor) -> Tensor:
-    """Give the targets (S, 1, N, n); a sample without weight has none."""
+    """Return the targets (S, 1, N, n); a sample without weight has none."""
     real = torch.ones_like(y, dtype=like.dtype) if share is None else (share > 0).to(like.dtype)
     empty = like.new_zeros(y.shape[0], 1, like.shape[2], y.shape[1])
     return empty.scatter_(2, y[:, None, None, :], real[:, None, None, :])
 
 
 def _loss_gradient(members: Members, scores: Tensor, target: Tensor) -> Tensor:
-    """Give softmax − one-hot of the masked logits, masked again (S, K, N, n)."""
+    """Return softmax − one-hot of the masked logits, masked again (S, K, N, n)."""
     keeps = [(run, keep(target)) for keep, run in members.masked]
     for run, keep in keeps:
         scores[:, run] *= keep

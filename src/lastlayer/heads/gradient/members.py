@@ -42,7 +42,7 @@ class Members:
         self.learned = {name for form in self.forms for name in form.learned}
 
     def rows(self) -> tuple[Tensor, Tensor | None]:
-        """Give the rows a (S, K, N, h), and 1/‖A‖ (S, K, N, 1) where they are directions."""
+        """Return the rows a (S, K, N, h), and 1/‖A‖ (S, K, N, 1) where they are directions."""
         weight = self.parameters["weight"]
         if not self.unit_rows:
             return weight, None
@@ -52,7 +52,7 @@ class Members:
         return weight * inverse, inverse
 
     def scores(self, z: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
-        """Give the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
+        """Return the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
         if z.dim() == 2:
             scores = (rows.flatten(0, 2) @ z.mT).view(*rows.shape[:3], -1)
         else:
@@ -66,15 +66,15 @@ class Members:
         return scores
 
     def inverse_input(self, z: Tensor) -> Tensor:
-        """Give 1/‖z‖ (…, 1, 1, n), a factor of the logits where a layer takes z's direction."""
+        """Return 1/‖z‖ (…, 1, 1, n), a factor of the logits where a layer takes z's direction."""
         return inverse_norm(z).mT.unsqueeze(-3) if self.unit_input else z.new_ones(())
 
     def gain(self, form: Form, run: slice) -> Tensor:
-        """Give the gain (S, k, N) or (S, k, 1) of a run of members."""
+        """Return the gain (S, k, N) or (S, k, 1) of a run of members."""
         return gain_of_rows(form, {str(form.gain): self.parameters[str(form.gain)][:, run]})
 
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Give weight (S, K, N, h), gain and bias (S, K, N): logit i is gain_i · A_i·z + b_i."""
+        """Return weight (S, K, N, h), gain and bias (S, K, N): logit i is gain_i · A_i·z + b_i."""
         weight = self.parameters["weight"]
         gain, bias = torch.ones_like(weight[..., 0]), torch.zeros_like(weight[..., 0])
         for run in self.unit_rows:
@@ -95,7 +95,7 @@ class Members:
 
 
 def norms(parts: Mapping[str, Tensor], lr: Tensor) -> Tensor:
-    """Give the norm (S, K) of all parts of each member together."""
+    """Return the norm (S, K) of all parts of each member together."""
     flat = [part.reshape(*lr.shape, -1) for part in parts.values()]
     each = torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in flat])
     whole: Tensor = torch.linalg.vector_norm(each, dim=0)

@@ -34,7 +34,7 @@ class Followed:
         self._number = memory.number[:0]  # of the rows that were looked at
 
     def nearest(self) -> Nearest:
-        """Give the nearest rows of the memory as it is now."""
+        """Return the nearest rows of the memory as it is now."""
         stays = torch.isin(self._number, self._memory.number)
         known = int(stays.sum())  # these come first now
         if known < stays.numel():

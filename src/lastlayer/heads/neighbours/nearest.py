@@ -34,7 +34,7 @@ def nobody(n: int, k: int, device: torch.device) -> Nearest:
 
 
 def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> Nearest:
-    """Give the nearest among the rows that ``nearest`` comes from and further ones.
+    """Return the nearest among the rows that ``nearest`` comes from and further ones.
 
     Args:
         nearest: the k nearest of each query so far; ``nobody`` to begin with.
@@ -56,7 +56,7 @@ def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> N
 
 
 def exact_among(nearest: Nearest, query: Tensor, rows: Tensor, some: Tensor) -> Nearest:
-    """Give the nearest of one query (1, h) among ``nearest`` and some rows, in ascending order."""
+    """Return the nearest of one query (1, h) among ``nearest`` and some rows, in ascending order."""
     i = torch.zeros_like(some)
     return _merge(nearest, i, _squared_distances(query, rows, i, some), some)
 
@@ -103,7 +103,7 @@ def _merge(nearest: Nearest, i: Tensor, squared: Tensor, row: Tensor) -> Nearest
 
 
 def _squared_distances(queries: Tensor, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Give ‖q_i − m_j‖² in float64, summed by halves: the same bits in any batch."""
+    """Return ‖q_i − m_j‖² in float64, summed by halves: the same bits in any batch."""
     squared = torch.empty_like(i, dtype=torch.float64)
     size = TILE // (32 * queries.shape[1]) or 1
     for a, b, out in zip(*(t.split(size) for t in (i, j, squared)), strict=True):

@@ -19,7 +19,7 @@ class Lengths:
         self._half = torch.empty(0)
 
     def nearest(self, query: Tensor, k: int) -> Nearest | None:
-        """Give the k nearest rows of one query (1, h), or None where rounding hides them.
+        """Return the k nearest rows of one query (1, h), or None where rounding hides them.
 
         ½‖m − c‖² − (q − c)·(m − c) orders the rows m as their distances from q do. Its rounding
         error is bounded, so only rows that are near enough for it are measured exactly.

@@ -90,7 +90,7 @@ class ClassStatistics(Resizable):
         return super().__getattr__(name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give what a copy or a pickle is made of: nothing waits in it."""
+        """Return what a copy or a pickle is made of: nothing waits in it."""
         self.fold()
         return {**self.__dict__, "_room": None}
 
@@ -124,17 +124,17 @@ class ClassStatistics(Resizable):
         return int(self.count.sum())
 
     def pooled_scatter(self) -> Tensor:
-        """Give the within-class scatter (h, h) of all classes together."""
+        """Return the within-class scatter (h, h) of all classes together."""
         lower = self.scatter.sum(dim=0) if self.kind == "per_class" else self.scatter
         return symmetric(lower)
 
     def overall_mean(self) -> Tensor:
-        """Give the mean (h,) of all samples."""
+        """Return the mean (h,) of all samples."""
         weight = self.count.to(self.mean.dtype) / max(self.total, 1)
         return weight @ self.mean
 
     def rounding(self) -> float:
-        """Give the deviation that could be rounding: samples that differ by less are the same."""
+        """Return the deviation that could be rounding: samples that differ by less are the same."""
         largest = float(self.mean.abs().max())
         worn = math.sqrt(float(self.wear)) / max(self.total, 1)
         return max(self.total * _EPS * largest, math.sqrt(worn))
@@ -209,7 +209,7 @@ class ClassStatistics(Resizable):
             self._check_precision()
 
     def _slack(self, z: Tensor) -> Tensor:
-        """Give what may be rounding in the sums of squares of each class, or () of all."""
+        """Return what may be rounding in the sums of squares of each class, or () of all."""
         largest = max(float(self.mean.abs().max()), *(float(end.abs()) for end in z.aminmax()))
         away, worn = _EPS * largest, math.sqrt(float(self.wear))
         count = self.count.to(self.mean.dtype)
@@ -238,7 +238,7 @@ class ClassStatistics(Resizable):
             self._clear_rounding()
 
     def merge(self, other: "ClassStatistics") -> "ClassStatistics":
-        """Give the statistics of both streams together."""
+        """Return the statistics of both streams together."""
         n = max(self.count.numel(), other.count.numel())
         merged, more = (_copy(part, n) for part in (self, other))
         both = merged.count + more.count
@@ -262,7 +262,7 @@ class ClassStatistics(Resizable):
         return self._held("mean").device
 
     def _held(self, name: str) -> Tensor:
-        """Give a buffer as it is, without what waits."""
+        """Return a buffer as it is, without what waits."""
         return cast(Tensor, self._buffers[name])
 
     def _update(self, z: Tensor, y: Tensor, sign: int) -> None:
@@ -358,14 +358,14 @@ class ClassStatistics(Resizable):
         return rows.square().sum()
 
     def _rows_of(self, classes: Tensor, log: bool) -> Tensor:
-        """Give the means of some classes; they are kept for undoing, if that is to be logged."""
+        """Return the means of some classes; they are kept for undoing, if that is to be logged."""
         if log:
             return rows_before(self.mean, classes)
         out = room("old", classes.numel(), self.mean)
         return torch.index_select(self.mean, 0, classes, out=out)
 
     def _spread(self) -> Tensor:
-        """Give Σ ‖z − μ_y‖² over all samples."""
+        """Return Σ ‖z − μ_y‖² over all samples."""
         if self.kind == "none":
             return self.spread.sum()
         return self.scatter.diagonal(dim1=-2, dim2=-1).sum()
@@ -394,7 +394,7 @@ class ClassStatistics(Resizable):
             self.wear = torch.zeros_like(self.wear)
 
     def precision(self) -> float:
-        """Give how wrong rounding may have left the statistics, beside the spread of the data."""
+        """Return how wrong rounding may have left the statistics, beside the spread of the data."""
         count = self.count.to(self.mean.dtype)
         own = self.mean - (self.overall_mean() if int((count > 0).sum()) > 1 else 0)
         between = float((own.square().sum(dim=1) * count).sum())

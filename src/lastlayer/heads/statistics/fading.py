@@ -71,16 +71,16 @@ class FadingStatistics(Resizable):
         return worth * (self.total / worth.sum().clamp(min=1))
 
     def pooled_scatter(self) -> Tensor:
-        """Give the within-class scatter (h, h) of as many samples as the total."""
+        """Return the within-class scatter (h, h) of as many samples as the total."""
         weight = float(_weight(self.observed.sum(), self.rate))
         return symmetric(self.scatter) * (self.total / max(weight, 1.0))
 
     def overall_mean(self) -> Tensor:
-        """Give the mean (h,) of all classes, each weighing as its count."""
+        """Return the mean (h,) of all classes, each weighing as its count."""
         return self.count / max(self.total, 1.0) @ self.mean
 
     def rounding(self) -> float:
-        """Give the deviation that could be rounding: samples that differ by less are the same."""
+        """Return the deviation that could be rounding: samples that differ by less are the same."""
         eps = torch.finfo(self.mean.dtype).eps
         return int(self.observed.sum()) * eps * float(self.mean.abs().max())
 
@@ -140,10 +140,10 @@ class FadingStatistics(Resizable):
 
 
 def _weight(m: Tensor, rate: float) -> Tensor:
-    """Give the sum of the weights of m samples: 1 + e^−a + … + e^−(m−1)a."""
+    """Return the sum of the weights of m samples: 1 + e^−a + … + e^−(m−1)a."""
     return torch.expm1(-rate * m.double()) / math.expm1(-rate)
 
 
 def _worth(m: Tensor, rate: float) -> Tensor:
-    """Give how many equally weighing samples m samples that fade are worth."""
+    """Return how many equally weighing samples m samples that fade are worth."""
     return torch.tanh(m.double() * rate / 2) / math.tanh(rate / 2)

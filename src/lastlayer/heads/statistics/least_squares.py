@@ -39,7 +39,7 @@ class Reduced(ABC):
 
     @abstractmethod
     def solve(self, penalty: float) -> Tensor:
-        """Give the solution (h, n_classes) in this basis."""
+        """Return the solution (h, n_classes) in this basis."""
 
     @abstractmethod
     def back(self, solution: Tensor) -> Tensor:

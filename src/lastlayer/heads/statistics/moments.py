@@ -56,7 +56,7 @@ def sums(rows: Tensor, groups: Groups) -> Tensor:
 
 
 def widened(rows: Tensor) -> Tensor:
-    """Give rows in float64: themselves, or a copy in the workspace, gone with the next call."""
+    """Return rows in float64: themselves, or a copy in the workspace, gone with the next call."""
     return rows if rows.dtype == torch.float64 else room("rows", len(rows), rows).copy_(rows)
 
 
@@ -67,7 +67,7 @@ def measured_from(rows: Tensor, centre: Tensor, groups: Groups) -> Tensor:
 
 
 def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
-    """Give the squared distance (n,) of each row from the centre of its class."""
+    """Return the squared distance (n,) of each row from the centre of its class."""
     squares = rows.new_empty(len(rows), dtype=torch.float64)
     size = len(rows) if rows.device.type != "cpu" else max(_CACHE // (8 * rows.shape[1]), 1)
     for part, where, out in zip(*(t.split(size) for t in (rows, place, squares)), strict=True):
@@ -77,7 +77,7 @@ def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
 
 
 def room(name: str, n: int, like: Tensor) -> Tensor:
-    """Give room for (n, h) in float64: the same for one name each time; fresh memory is slow."""
+    """Return room for (n, h) in float64: the same for one name each time; fresh memory is slow."""
     h = like.shape[1]
     if not like.is_cpu:
         return like.new_empty(n, h, dtype=torch.float64)
@@ -161,12 +161,12 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
 
 
 def symmetric(lower: Tensor) -> Tensor:
-    """Give the whole of a symmetric matrix of which the lower triangle is known."""
+    """Return the whole of a symmetric matrix of which the lower triangle is known."""
     return lower.tril() + lower.tril(-1).mT
 
 
 def running_deviations(z: Tensor, groups: Groups, before: Tensor, mean: Tensor) -> Tensor:
-    """Give v_t = z_t − the mean of its class over all samples before t, for a whole batch.
+    """Return v_t = z_t − the mean of its class over all samples before t, for a whole batch.
 
     The running means are one cumulative sum per class: sort by class, sum, take each class's start
     off again. A class's first sample has mean zero before it, so it comes out as it is.

@@ -45,7 +45,7 @@ def check_whole_classes(z: Tensor, y: Tensor, count: Tensor, mean: Tensor, round
 
 
 def slack(before: Tensor, count: Tensor, away: float, worn: float = 0.0) -> Tensor:
-    """Give how wrong rounding may have left sums of squares: what is smaller may be nothing.
+    """Return how wrong rounding may have left sums of squares: what is smaller may be nothing.
 
     Args:
         before: the sums, before anything was taken off.
