@@ -257,7 +257,7 @@ def _read_columns(table: Table, chosen: Chosen, wish: _Wish, *further: str) -> S
 
 
 def _stacked(table: Table, names: Sequence[str], read: Mapping[str, Array]) -> Array:
-    """Return the embeddings (n, h), of one column of vectors or of many of numbers."""
+    """Give the embeddings (n, h), of one column of vectors or of many of numbers."""
     for name in names:
         if read[name].dtype.kind in "OU":
             raise DataError(
@@ -285,7 +285,7 @@ def _stacked(table: Table, names: Sequence[str], read: Mapping[str, Array]) -> A
 
 
 def _texts(names: Sequence[str], read: Mapping[str, Array]) -> Array:
-    """Return the one column of texts."""
+    """Give the one column of texts."""
     (name,) = names
     if read[name].dtype.kind not in "OU":
         raise DataError(f"expected text in column '{name}', got {read[name].dtype}")

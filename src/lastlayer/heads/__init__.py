@@ -34,7 +34,7 @@ def make_head(
     preset: Preset = "exact",
     **options: Any,
 ) -> Head:
-    """Make a head by its name, its mask in the name ("cosine+single") or beside it.
+    """Make a head by its name; its mask is part of the name ("cosine+single") or an argument.
 
     Args:
         name: one of ``lastlayer.catalogue.HEADS``.
@@ -62,7 +62,7 @@ def make_head(
 
 
 def options_of(name: str) -> tuple[str, ...]:
-    """Name what can be set about a head beyond its sizes, mask and preset.
+    """Return the options of a head beyond its sizes, mask and preset.
 
     >>> options_of("slda")
     ('shrinkage', 'prior', 'per_class_scatter', 'half_life')
@@ -94,7 +94,7 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 
 
 def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
-    """Make the head that a file tells of."""
+    """Make the head that a file describes."""
     try:
         head = make_head(file.name, **_as_written(file.name, file.settings))
         head.class_names = file.parts.get("class_names")

@@ -128,13 +128,13 @@ class Head(Resizable, ABC):
             self._stale = True
 
     def forward(self, z: Tensor) -> Tensor:
-        """Return the logits (n, n_classes); under "exact" a class never seen gets −∞."""
+        """Give the logits (n, n_classes); under "exact" a class never seen gets −∞."""
         z = self._ready(z)
         parts = [self._scores(part) for part in self._pieces(z)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def predict(self, z: Tensor) -> Tensor:
-        """Return the class (n,) with the largest logit, the lowest such class at a tie."""
+        """Give the class (n,) with the largest logit, the lowest such class at a tie."""
         z = self._ready(z)
         parts = [self._scores(part).argmax(dim=-1) for part in self._pieces(z)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -151,7 +151,7 @@ class Head(Resizable, ABC):
         return z.split(max(_PIECE // max(self.n_classes, self.in_features), 1)) if len(z) else [z]
 
     def _scores(self, z: Tensor) -> Tensor:
-        """Return the logits of some rows."""
+        """Give the logits of some rows."""
         with torch.no_grad():
             logits = self._logits(z.to(self.seen.device, non_blocking=True))
             if self.preset == "exact" and not self._all_seen():
@@ -159,7 +159,7 @@ class Head(Resizable, ABC):
             return logits
 
     def merge(self, other: "Head") -> Self:
-        """Return a new head, equal to one that had observed what both have."""
+        """Give a new head, equal to one that had observed what both have."""
         expect(other, Head, "other", "a head")
         if type(other) is not type(self) or other.settings != self.settings:
             raise MergeError(
@@ -212,7 +212,7 @@ class Head(Resizable, ABC):
             self._stale = True
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Return an ordinary layer that predicts the same class: mean, median and slda have one.
+        """Give an ordinary layer that predicts the same class: mean, median and slda have one.
 
         Args:
             dtype: of its parameters; None: PyTorch's default, float32.
@@ -243,7 +243,7 @@ class Head(Resizable, ABC):
 
     @abstractmethod
     def _logits(self, z: Tensor) -> Tensor:
-        """Return the logits of checked features, whichever classes have been seen."""
+        """Give the logits of checked features, whichever classes have been seen."""
 
     def _refresh(self) -> None:
         """Recompute what follows from the data; called by the first forward after a change."""
@@ -332,7 +332,7 @@ class Head(Resizable, ABC):
             )
 
     def _joint_names(self, other: "Head") -> tuple[str, ...] | None:
-        """Return the class names of both heads; a class may not have two."""
+        """Give the class names of both heads; a class may not have two."""
         own, theirs = self._class_names, other._class_names
         if own is None or theirs is None:
             return own or theirs

@@ -68,7 +68,7 @@ def gain_of_rows(form: Form, p: Parameters) -> Tensor:
 
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the directions of the vectors ``x`` (…, h) and 1/‖x‖; both are zero where x is zero."""
+    """Return the directions of the vectors ``x`` (…, h) and 1/‖x‖; both are 0 where x is 0."""
     inverse = inverse_norm(x)
     return x * inverse, inverse
 

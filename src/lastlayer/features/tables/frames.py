@@ -123,7 +123,7 @@ def open_frame(frame: Any, source: str = "the frame") -> Table:
 def _lazy(
     path: Path, lazy: pl.LazyFrame, size: Callable[[Sequence[str]], int] | None = None
 ) -> Table:
-    """Return the table of a file, which may not grow too much in memory.
+    """Give the table of a file, which may not grow too much in memory.
 
     Args:
         path: of the file.
@@ -170,7 +170,7 @@ def _arrays(
 
 
 def _as_array(series: pl.Series) -> Array:
-    """Return a column of lists as (n, h), of numbers as they are, of anything else as text."""
+    """Give a column of lists as (n, h), of numbers as they are, of anything else as text."""
     _refuse_missing(series)
     if isinstance(series.dtype, pl.List):
         series = series.list.to_array(_width(series))
@@ -193,13 +193,13 @@ def _as_array(series: pl.Series) -> Array:
 
 
 def _as_whole(series: pl.Series) -> Array:
-    """Return a column of text as whole numbers if all of it is."""
+    """Give a column of text as whole numbers if all of it is."""
     whole = series.null_count() < len(series) and series.str.contains(_WHOLE).all()
     return _as_array(series.cast(pl.Int64) if whole else series)
 
 
 def _width(series: pl.Series) -> int:
-    """Return the one length that all lists have."""
+    """Give the one length that all lists have."""
     lengths = series.list.len()
     usual = int(lengths[0]) if len(lengths) else 0
     odd = (lengths != usual).arg_true()
@@ -275,7 +275,7 @@ def _refuse_mixed(path: Path, series: pl.Series) -> None:
 
 
 def _named(codes: Array, column: str, names: list[str]) -> Array:
-    """Return the names of classes for their numbers."""
+    """Give the names of classes for their numbers."""
     bad = np.flatnonzero((codes < 0) | (codes >= len(names)))
     if len(bad):
         raise LabelError(
@@ -305,7 +305,7 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
 
 
 def _plain(value: Any) -> Any:
-    """Return None for what pandas has in place of a missing value, and lists for arrays."""
+    """Give None for what pandas has in place of a missing value, and lists for arrays."""
     if isinstance(value, np.ndarray | list | tuple):
         return [float(x) for x in value]
     return None if value is None or value != value or str(value) == "<NA>" else value  # noqa: PLR0124

@@ -81,7 +81,7 @@ def _open_dataset(folder: Path) -> Table:
 
 
 def _class_names(info: Path) -> dict[str, list[str]]:
-    """Return the names of classes that datasets keeps beside their numbers."""
+    """Give the names of classes that datasets keeps beside their numbers."""
     features = _json(info).get("features") if info.is_file() else None
     found = {}
     for column, kind in features.items() if isinstance(features, dict) else ():

@@ -29,11 +29,12 @@ class Members:
     velocity: dict[str, Tensor]  # of the same shapes
     lr: Tensor  # (S, K)
     steps: Tensor  # () how many steps were taken
-    diverged: Tensor  # (S, K) the step, from 1, that left the finite numbers, or −1
-    seen: Tensor | None  # "exact": (S, N) 0/1, classes of which data have come; None: "paper"
+    diverged: Tensor  # (S, K) the step, from 1, at which it diverged, or −1
+    seen: Tensor | None  # "exact": (S, N) 0/1, the classes seen so far; None: "paper"
 
     def __post_init__(self) -> None:
-        """Find the runs of members that are alike in something: each is one slice."""
+        """Find runs of neighbouring members that share a property: each run is one slice."""
+        # A slice is a view: work on a run copies nothing. The fleet sorts its members for this.
         self.biased = [run for on, run in _runs([f.bias for f in self.forms]) if on]
         self.unit_rows = [run for on, run in _runs([f.unit_rows for f in self.forms]) if on]
         self.unit_input = [run for on, run in _runs([f.unit_input for f in self.forms]) if on]
@@ -42,7 +43,7 @@ class Members:
         self.learned = {name for form in self.forms for name in form.learned}
 
     def rows(self) -> tuple[Tensor, Tensor | None]:
-        """Return the rows a (S, K, N, h), and 1/‖A‖ (S, K, N, 1) where they are directions."""
+        """Return the rows (S, K, N, h), normalised where the layer does, and 1/‖A‖ (S, K, N, 1)."""
         weight = self.parameters["weight"]
         if not self.unit_rows:
             return weight, None
@@ -54,6 +55,7 @@ class Members:
     def scores(self, z: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
         """Return the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
         if z.dim() == 2:
+            # One matrix product for all members: they share their features (test samples).
             scores = (rows.flatten(0, 2) @ z.mT).view(*rows.shape[:3], -1)
         else:
             scores = torch.bmm(rows.flatten(1, 2), z.mT).view(*rows.shape[:3], -1)
@@ -88,7 +90,7 @@ class Members:
         return weight.clone(), gain, bias
 
     def mark_diverged(self) -> None:
-        """Note the members whose parameters have left the finite numbers with the last step."""
+        """Note the members that diverged with the last step: their parameters are not finite."""
         finite = norms(self.parameters, self.lr).isfinite()
         lost = ~finite & (self.diverged < 0)
         torch.where(lost, self.steps, self.diverged, out=self.diverged)

@@ -1,4 +1,4 @@
-"""The nearest rows of a few queries: one pass over the rows, whose lengths are remembered."""
+"""The nearest rows of a few queries: one pass over the rows, whose lengths are cached."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ _MOST = 4096  # rows that may be looked at again
 
 
 class Lengths:
-    """Remembers ½‖m − c‖² of the rows of a memory; c is the first row, so all stay as they are."""
+    """Caches ½‖m − c‖² of a memory's rows; c is the first row, so that none ever changes."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory

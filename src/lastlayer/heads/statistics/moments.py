@@ -1,4 +1,4 @@
-"""What a batch does to class statistics: its classes, their sums, its scatter, cut into pieces."""
+"""What a batch adds to class statistics: its classes, their sums, its scatter, in pieces."""
 
 import threading
 from collections import deque
@@ -35,7 +35,7 @@ class Groups(NamedTuple):
 
 
 def group(y: Tensor, n_classes: int) -> Groups:
-    """Find the classes of a batch: all there are, if these are fewer than rows, else its own."""
+    """Return the classes of a batch: all known ones if these are fewer than rows, else its own."""
     if n_classes <= y.numel():
         size = torch.zeros(n_classes, dtype=torch.float64, device=y.device)
         size.index_add_(0, y, size.new_ones(1).expand(y.numel()))
@@ -56,7 +56,7 @@ def sums(rows: Tensor, groups: Groups) -> Tensor:
 
 
 def widened(rows: Tensor) -> Tensor:
-    """Return rows in float64: themselves, or a copy in the workspace, gone with the next call."""
+    """Return rows in float64: themselves, or a copy in the workspace until the next call."""
     return rows if rows.dtype == torch.float64 else room("rows", len(rows), rows).copy_(rows)
 
 
@@ -77,7 +77,7 @@ def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
 
 
 def room(name: str, n: int, like: Tensor) -> Tensor:
-    """Return room for (n, h) in float64: the same for one name each time; fresh memory is slow."""
+    """Return room for (n, h) in float64, reused for each name, because fresh memory is slow."""
     h = like.shape[1]
     if not like.is_cpu:
         return like.new_empty(n, h, dtype=torch.float64)
@@ -88,7 +88,7 @@ def room(name: str, n: int, like: Tensor) -> Tensor:
 
 
 def rows_at_once(h: int, device: torch.device) -> int:
-    """Say how many rows of h features a piece has at most."""
+    """Return how many rows of h features a piece may have."""
     return max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
 
 
@@ -168,8 +168,8 @@ def symmetric(lower: Tensor) -> Tensor:
 def running_deviations(z: Tensor, groups: Groups, before: Tensor, mean: Tensor) -> Tensor:
     """Return v_t = z_t − the mean of its class over all samples before t, for a whole batch.
 
-    The running means are one cumulative sum per class: sort by class, sum, take each class's start
-    off again. A class's first sample has mean zero before it, so it comes out as it is.
+    The running means are one cumulative sum per class: sort by class, sum, and subtract each
+    class's start. Before a class's first sample the mean is zero, so that sample stays as it is.
 
     Args:
         z: (n, h).

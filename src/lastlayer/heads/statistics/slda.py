@@ -96,7 +96,7 @@ class SldaHead(StatisticsHead):
         )
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Return the head as it is now as an ordinary layer, to put on the network."""
+        """Give the head as it is now as an ordinary layer, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
         check_float_type(dtype)
@@ -147,7 +147,7 @@ _DEFAULTS = {"shrinkage": "oas", "prior": "uniform", "per_class_scatter": False}
 
 
 def oas(covariance: Tensor, n_samples: float) -> float:
-    """Return the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
+    """Give the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
 
     As scikit-learn's ``oas``: without the (1 − 2/p) terms, which are printed wrongly in the paper.
     """
@@ -172,7 +172,7 @@ def _without_rounding(covariance: Tensor, least: float) -> Tensor:
 
 
 def _factor(covariance: Tensor) -> Tensor | None:
-    """Return the Cholesky factor; None where a feature follows from others, but for rounding."""
+    """Give the Cholesky factor; None where a feature follows from others, but for rounding."""
     factor, failed = torch.linalg.cholesky_ex(covariance)
     rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
     singular = (factor.diagonal().square() <= rounding * covariance.diagonal()).any()
