@@ -62,7 +62,7 @@ def test_features_of_a_wrong_shape_or_type(z: Tensor, error: type, message: str)
     [
         ({}, LabelError, "at least one column"),
         ({"y": Y.float()}, LabelError, "expected labels 'y' of type int64, got torch.float32"),
-        ({"y": Y[:2]}, ShapeError, r"expected 3 labels in 'y', got shape \(2,\)"),
+        ({"y": Y[:2]}, ShapeError, r"expected 3 labels in 'y', one for each row, got shape \(2,\)"),
         ({"y": Y[:, None]}, ShapeError, "expected 3 labels in 'y'"),
         ({"y": Y, "s": Y - 1}, LabelError, "expected labels from 0, got -1 in 's'"),
         ({"z": Y}, OptionError, "cannot be named 'z'"),

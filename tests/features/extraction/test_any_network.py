@@ -141,7 +141,7 @@ def test_another_setting_is_refused_and_named(images: ImageSet, out: Path) -> No
 def test_a_part_that_was_altered_is_not_taken(images: ImageSet, out: Path) -> None:
     part = next(begin(images, out).iterdir())
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(FileFormatError, match=r"truncated.*; remove .*, it is made again"):
+    with pytest.raises(FileFormatError, match=r"truncated.*; remove .*: it will be made again"):
         ll.extract(images, Counting(), pixels, out)
 
 
@@ -222,7 +222,7 @@ def test_networks_that_give_no_features(
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_transforms_that_give_no_batch(images: ImageSet, out: Path, workers: int) -> None:
-    with pytest.raises(ShapeError, match=r"gives a tensor \(channels, …\), got Image"):
+    with pytest.raises(ShapeError, match=r"returns a tensor \(channels, …\), got Image"):
         ll.extract(images, Counting(), lambda image: image, out, workers=workers)
     sizes = iter(range(1, 100))
 

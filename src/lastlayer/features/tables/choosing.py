@@ -1,4 +1,4 @@
-"""Which columns of a table are meant: by name, prefix or range, or because no other can be."""
+"""Which columns of a table are meant: by name, prefix or range, or as the only candidate."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Chosen(NamedTuple):
 
 
 def parted(name: str) -> tuple[str, str]:
-    """Part the name of a column into what it is and which split it is of.
+    """Split the name of a column into what it holds and which split it belongs to.
 
     >>> parted("X_train"), parted("test.z"), parted("species")
     (('X', 'train'), ('z', 'test'), ('species', ''))
