@@ -186,5 +186,5 @@ def test_an_extraction_of_wrong_types(tmp_path: Path) -> None:
         with pytest.raises((ArgumentError, OptionError), match="expected"):
             extract(**(right | {name: wrong}))  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
-    with pytest.raises(LastLayerError, match="expected 2 labels in 'class', one for each row"):
+    with pytest.raises(LastLayerError, match="expected 2 labels in 'class', got shape"):
         Images(some.x, {"class": torch.tensor([0])})
