@@ -115,7 +115,7 @@ def test_bad_arrays(z: object, y: object, error: type, message: str) -> None:
 
 @pytest.mark.parametrize("test", [[Z, Y], None, "0.2", (Z,)])
 def test_a_test_set_is_a_tuple_or_a_part(test: Any) -> None:
-    with pytest.raises(OptionError, match=r"expected test as a tuple \(z, y\) or .* got (\w+|1 parts)$"):
+    with pytest.raises(OptionError, match=r"test as a tuple \(z, y\) or .* got (\w+|1 parts)$"):
         Features.from_arrays(Z, Y, test=test)
 
 

@@ -179,7 +179,7 @@ def test_a_full_disk(images: ImageSet, out: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "save_file", full)
-        with pytest.raises(WriteError, match=r"No space left .*make room, then rerun the same command"):
+        with pytest.raises(WriteError, match=r"No space left .*make room, then rerun"):
             ll.extract(images, Counting(), pixels, out, workers=0)
     assert os.listdir(out.with_name("mine.safetensors.parts")) == []
     assert len(ll.extract(images, Counting(), pixels, out, workers=0).train) == N // 2
