@@ -40,7 +40,7 @@ BATCH = 4096  # rows that a head without gradient is given at once
 LOGITS = 1 << 22  # at a time
 KEPT = 64 << 20  # bytes of a head that is kept until its time for one answer is taken
 TIMED = 31  # single predictions, of whose times the median is taken
-SUITED = 3.0  # heads without gradient are worth about so many times their multiplications
+SUITED = 3.0  # heads without gradients cost about this many times their multiplications
 
 Progress = Callable[[float, float], None]  # takes the work done and all there is
 

@@ -14,9 +14,9 @@ class Drift(NamedTuple):
     NaN before that task, and for a class that never arrived or has no test samples.
     """
 
-    norm: NDArray[np.float64]  # change of the mean norm, as a part of the norm of then
-    angle: NDArray[np.float64]  # mean angle to the features of then, in degrees
-    along: NDArray[np.float64]  # mean step along the vector of then, as a part of the norm of then
+    norm: NDArray[np.float64]  # change of the mean norm, relative to its norm when learned
+    angle: NDArray[np.float64]  # mean angle to its features when learned, in degrees
+    along: NDArray[np.float64]  # mean step along its vector when learned, relative to that norm
 
 
 @takes_arrays

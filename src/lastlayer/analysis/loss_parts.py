@@ -75,7 +75,7 @@ def _tried(logits: list[list[Floats]], seen: Bools, y: Ints) -> Bools:
     """Try all combinations of repairs: right or not, (n, 2, 2, 2), axes as ``LOSS_PARTS``.
 
     Args:
-        logits: (n, C) each, by features and rows: 0 for those of now, 1 for those of then.
+        logits: (n, C) each, by features and rows: 0 for the current ones, 1 for the old ones.
         seen: (C,) the classes seen then.
         y: (n,) the right answers.
     """

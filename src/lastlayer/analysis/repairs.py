@@ -132,7 +132,7 @@ def repair_shares(repairs: Ints) -> NDArray[np.float64]:
 def _in_order(
     weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints
 ) -> tuple[Floats, Ints, Floats]:
-    """Return z, y and the logits of then for samples whose class arrives, in order of arrival."""
+    """Return z, y and the old logits of samples whose class arrives, in order of arrival."""
     rows = [np.flatnonzero(learned[y] == task) for task in range(len(bias))]
     then = [z[of] @ weight[task].T + bias[task] for task, of in enumerate(rows)]
     order = np.concatenate(rows)
@@ -157,7 +157,7 @@ def _interference(now: Floats, weight: Floats, bias: Floats, seen: Bools, y: Int
     """Return later classes the size of the sample's own: 0 where that makes it right, else 1."""
     norm = np.linalg.norm(weight, axis=1)
     ratio = norm[y, None] / np.where(norm > 0, norm, 1)
-    # Rows that were normalised differ in length by rounding alone, which is no difference.
+    # Normalised rows differ in length by rounding alone, which does not count.
     ratio = np.where(np.abs(ratio - 1) < 16 * np.finfo(norm.dtype).eps, 1, ratio)
     can_win = np.isfinite(bias)
     finite, height = np.where(can_win, now, 0), np.where(can_win, bias, 0)

@@ -76,7 +76,7 @@ def _write_anything(stream: Any) -> None:
 
 
 def _end(error: BaseException) -> int:
-    """Say what went wrong, and return the code to end with."""
+    """Print what went wrong, and return the exit code."""
     if isinstance(error, BrokenPipeError):
         # Whoever read our output has gone (as with `| head`), so nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

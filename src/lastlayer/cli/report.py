@@ -16,8 +16,8 @@ def report(
 ) -> None:
     """Make one page with every figure and table of a study: DIR/report.html.
 
-    The charts lie beside it as DIR/figures/*.svg and *.pdf, the tables as DIR/tables/*.csv, *.md
-    and *.tex. A folder that has only tables/*.csv is enough.
+    The charts are in DIR/figures/*.svg and *.pdf, the tables in DIR/tables/*.csv, *.md and *.tex.
+    A folder with only tables/*.csv is enough.
     """
     from lastlayer.report import write  # noqa: PLC0415  (keeps --help quick)
 

@@ -80,7 +80,7 @@ class View:
                 self.failed += 1
 
     def wait(self) -> None:
-        """Say that another process is at work."""
+        """Print that another process is writing."""
         self._console.print("another process is writing there: waiting for it to finish")
 
     def _draw(self) -> Group:

@@ -234,7 +234,7 @@ class TrainingFeatures:
 
     @property
     def test(self) -> None:
-        """There is none."""
+        """No test rows: None."""
         return
 
     def __repr__(self) -> str:

@@ -105,7 +105,7 @@ def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
 
 
 def _as_written(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Write out the start of a head of version 0.1, so that its new rows go on as they did."""
+    """Fill in the start of a head of version 0.1, so that its new rows start as they did."""
     if settings.get("preset") != "paper" or "start" in settings or not card_of(name).starts:
         return dict(settings)
     return {**settings, "start": card_of(name).start_before_choice(settings.get("mask", "none"))}

@@ -69,7 +69,7 @@ class AllOrNothing:
 
 
 def in_block() -> bool:
-    """Tell whether what changes now may have to be undone."""
+    """Return whether a change made now may have to be undone."""
     return getattr(_LOCAL, "log", None) is not None
 
 

@@ -56,7 +56,7 @@ _real: Callable[..., Column] = partial(Column, type="REAL")
 _NEEDED = "NOT NULL"
 _SHARE, _SAMPLES = "share, 0 to 1", "test samples"
 
-# In the order in which they lie in the file: a new one comes last.
+# In the order of the file: a new one comes last.
 COLUMNS: tuple[Column, ...] = (
     _integer("id", meaning="number of the row", rule="PRIMARY KEY", shown=False),
     _text("digest", meaning="name of the run: all that decides its numbers", unit="SHA-256",

@@ -38,7 +38,7 @@ def copy_to_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open the file where it lies, with what a killed writer left in the journal beside it.
+    """Open the file where it is, with what a killed writer left in the journal beside it.
 
     SQLite reads a write-ahead log only where it may write beside it, and undoes an unfinished
     change (by a writer killed while it upgraded the file) in the file itself. Where it cannot, file

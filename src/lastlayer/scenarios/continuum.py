@@ -44,7 +44,7 @@ def from_continuum(train: Any, test: Any, label: str = "y") -> Scenario:
         return _convert(train, test, label)
     except LastLayerError:
         raise
-    except Exception as error:  # what is no scenario of Continuum may raise anything
+    except Exception as error:  # anything but a scenario of Continuum may raise anything
         raise ArgumentError(
             f"expected two scenarios of Continuum, got {kind_of(train)} and {kind_of(test)}: "
             f"{error}"

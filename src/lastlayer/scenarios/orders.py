@@ -4,7 +4,7 @@ import numpy as np
 
 from lastlayer.arguments import whole
 
-MOST_TASKS = 1_000_000  # what is beyond is a mistake: an order is a list of so many numbers
+MOST_TASKS = 1_000_000  # more is a mistake: an order is a list of as many numbers
 
 
 def check_seed(name: str, seed: int) -> int:

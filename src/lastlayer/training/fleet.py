@@ -61,8 +61,8 @@ def train_fleet(
     curve, steps = [_evaluate(fleet, pool, columns)], [0]
     vectors = []
     for task in range(len(streams[0].tasks)):
-        # Seeded anew for every task, as the paper's code does: a task is shuffled in the same way
-        # wherever it stands in the stream.
+        # Reseeded for every task, as in the paper's code: a task is shuffled in the same way
+        # wherever it comes in the stream.
         generators = [torch.Generator().manual_seed(stream.seed) for stream in streams]
         for _ in range(rules.epochs):
             visits = 0

@@ -29,7 +29,7 @@ Preparations = dict[str, Transform]  # by name, the usual one first
 class Backbone:
     """A network with released weights."""
 
-    weights: str  # which, and where they can be had
+    weights: str  # which, and where to get them
     build: Callable[[], nn.Module]  # the network, up to its features
     prepare: Callable[[str], Preparations]  # data set → what its images may be made into
     fetch: Callable[[], Mapping[str, Tensor]] | None = None  # downloads the weights

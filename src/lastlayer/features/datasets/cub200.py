@@ -78,5 +78,5 @@ def _check_there(files: list[Path]) -> None:
 
 def _damaged(path: Path, expected: str) -> FileFormatError:
     return FileFormatError(
-        f"expected {expected} in {path}: unpack CUB_200_2011.tgz from {HOME} anew"
+        f"expected {expected} in {path}: unpack CUB_200_2011.tgz from {HOME} again"
     )

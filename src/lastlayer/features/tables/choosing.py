@@ -131,7 +131,7 @@ def _of_split(table: Table, base: str, split: str, embedding: str) -> str:
     raise OptionError(
         f"expected labels '{base}' for '{embedding}' too, but {table.source} has none: there are "
         f"{', '.join(n for n in table.columns if parted(n)[0] == base) or 'none'}; name the test "
-        "set with --test FILE if it lies elsewhere"
+        "set with --test FILE if it is in another file"
     )
 
 

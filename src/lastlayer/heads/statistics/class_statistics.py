@@ -339,7 +339,7 @@ class ClassStatistics(Resizable):
             more = torch.zeros_like(n).index_add_(0, groups.place, squares)
             spread = self.spread[groups.classes]
             overwrite(self.spread, groups.classes, spread + sign * more, spread, log=log)
-            return n  # nobody asks: only the means decide
+            return n  # not needed: only the means decide
         if self.kind == "running":
             v = running_deviations(z, groups, n, old)
             t = self.total + torch.arange(len(v), device=v.device, dtype=v.dtype)

@@ -39,7 +39,7 @@ def check_whole_classes(z: Tensor, y: Tensor, count: Tensor, mean: Tensor, round
         largest = float(torch.maximum(rows.abs().max(), mean[c].abs().max()))
         if away > _MEANS * (rounding + len(rows) * _EPS * largest):
             raise ImpossibleError(
-                "they would be all that there are, but their mean is not that of the class", c
+                "they would be all of its samples, but their mean is not that of the class", c
             )
 
 

@@ -17,7 +17,7 @@ from lastlayer.threads import thread_count
 
 # What a thing costs beside one multiplication in a large product, as it was measured.
 STEP = 15.0  # one feature of one class of one sample in a training step
-CLASSES = 8  # … which costs so many classes more, for what does not depend on them
+CLASSES = 8  # … which costs this many classes more, for what does not depend on them
 SCORE = 4.5  # one feature of one class of one sample, scored by a head trained by gradient
 PROTOTYPE = 55.0  # … scored by a head that learns once and is linear
 LEARN = 600.0  # one feature of one sample that such a head learns

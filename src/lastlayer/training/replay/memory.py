@@ -71,7 +71,7 @@ class ReplayStream:
     """What one network is trained on: the instances of each task, and their order in an epoch.
 
     The memory of a task is drawn after it, the instances of an epoch are chosen once for a task,
-    and each epoch shuffles them anew.
+    and each epoch reshuffles them.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ ALIGN = 64  # numbers: GPUs read tensors faster that begin at whole lines of mem
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a parameter lies in a row."""
+    """The place of a parameter in a row."""
 
     name: str
     part: Part
@@ -145,7 +145,7 @@ class Stack:
         return gradient
 
     def _places(self, n: int) -> Tensor:
-        """Say where all but kernels lie in the first n rows, one parameter after the other.
+        """Return the places of all but kernels in the first n rows, one parameter after another.
 
         They are many and small: moved at once, they cost a GPU two launches instead of a hundred.
         """

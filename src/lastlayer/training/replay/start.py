@@ -50,7 +50,7 @@ def _smooth_unit(x: Tensor) -> Tensor:
 class Start:
     """How the parts of a network are initialised."""
 
-    backbone: Callable[[nn.Module], None]  # draws anew what differs from PyTorch's own
+    backbone: Callable[[nn.Module], None]  # redraws what differs from PyTorch's own
     layers: Mapping[str, type[Layer]]
 
 
