@@ -1,11 +1,9 @@
-"""The README keeps its promises: short, its Python and its commands run, and it says what is so."""
+"""The README keeps its promises: short, its Python runs, and its first choice is the advised one."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-from tests.cli import newcomer
 
 import lastlayer as ll
 from lastlayer.advice.choosing import choose
@@ -34,30 +32,6 @@ def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     names: dict[str, object] = {"__name__": "__readme__"}
     for number, block in enumerate(blocks("python"), start=1):
         exec(compile(block, f"README.md, block {number}", "exec"), names)
-
-
-def test_its_commands_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In turn, in a folder with the tables that they name; studies have tests of their own."""
-    monkeypatch.chdir(tmp_path)
-    birds = newcomer.birds()
-    old = birds[birds.species != "owl"]
-    old.to_csv("birds.csv", index=False)
-    old[:10].to_csv("customer.csv", index=False)
-    birds[birds.species == "owl"].to_csv("week.csv", index=False)
-    newcomer.birds(40, seed=1).drop(columns="species").to_csv("new.csv", index=False)
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
-    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("lastlayer")]
-    done = []
-    for _, verb, *options in commands:
-        if verb == "run":
-            continue
-        quick = ["--heads", "mean,slda"] if verb == "advise" else []
-        said = newcomer.run(monkeypatch, verb, *options, *quick), capsys.readouterr().err
-        assert said[0] == 0, (verb, said)
-        done.append(verb)
-    assert done == ["import", "advise", "fit", "fit", "predict", "forget"]
 
 
 def test_its_make_targets_exist() -> None:

@@ -274,9 +274,7 @@ def test_the_commands_of_the_pages_work(monkeypatch: Patch, page: str) -> None:
     typed = [line.partition("#")[0] for line in text.splitlines() if line.startswith("lastlayer ")]
     commands = [line.split()[1:] for line in typed if line.split()[1] in verbs]
     frame = birds()
-    frame[frame.species != "owl"].assign(split=["train"] * 200 + ["test"] * 100).to_csv(
-        "birds.csv", index=False
-    )
+    frame[frame.species != "owl"].to_csv("birds.csv", index=False)
     frame[frame.species != "owl"][:10].to_csv("customer.csv", index=False)
     birds(40, seed=1).drop(columns="species").to_csv("new.csv", index=False)
     assert len(commands) >= 4
