@@ -1,4 +1,4 @@
-"""The README keeps its promises: short, its Python runs, and its first choice is the advised one."""
+"""The README keeps its promises: short, its Python runs, its first choice is the advised one."""
 
 import re
 from pathlib import Path
