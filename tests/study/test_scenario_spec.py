@@ -1,6 +1,9 @@
 """A scenario in words: written and read again, checked early, and built like the real one."""
 
+import dataclasses
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_data import small_data
@@ -9,6 +12,7 @@ from lastlayer.catalogue import SCENARIOS
 from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.scenarios import incremental, lifelong
 from lastlayer.study import ScenarioSpec
+from lastlayer.study.scenario_spec import GivenScenario
 
 columns = st.sampled_from(["session", "fine", "a column"])
 labels = st.none() | columns
@@ -88,3 +92,16 @@ def test_it_builds_the_scenario(order: int) -> None:
 
 def test_another_label_is_learned() -> None:
     assert ScenarioSpec.parse("iid/session").build(small_data(), order=0).n_classes == 3
+
+
+def test_a_given_scenario_takes_its_test_rows_into_another_order() -> None:
+    data = small_data()
+    made = incremental(data, 2)
+    tests = tuple(torch.tensor([task]) for task in range(made.n_tasks))
+    with_tests = GivenScenario(dataclasses.replace(made, test_tasks=tests))
+    there = with_tests.build(data, order=1)
+    assert there.test_tasks is not None
+    assert [int(rows) for rows in there.test_tasks] == list(there.order)
+    without = GivenScenario(dataclasses.replace(made, test_tasks=None))
+    assert without.build(data, order=1).test_tasks is None
+    assert with_tests.label == made.label
