@@ -161,6 +161,9 @@ class GradientHead(Head):
     def _logits(self, z: Tensor) -> Tensor:
         return self.form.logits(z, self.parts())
 
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        return -logits.amax(dim=-1)  # told more than the energy of such logits (decision 13)
+
     def _grow(self, n_classes: int) -> None:
         known = self.n_classes
         super()._grow(n_classes)

@@ -181,6 +181,17 @@ class MappedHead(Head):
     def _reading(self) -> tuple[FeatureMap, StatisticsHead]:
         return self._provisional or (self.map, self.inner)
 
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        feature_map, inner = self._reading()
+        measure = inner.relative_mahalanobis()
+        return torch.cat([measure.novelty(feature_map(rows)) for rows in self._cut(z)])
+
+    def _own_temperature(self) -> float:
+        return self._reading()[1]._own_temperature()
+
+    def _rows_that_it_keeps(self) -> Memory:
+        return self.first
+
     def _logits(self, z: Tensor) -> Tensor:
         feature_map, inner = self._reading()
         logits = [inner._logits(feature_map(rows)) for rows in self._cut(z)]

@@ -127,10 +127,33 @@ class KnnHead(Head):
             self.budget.cut(self.memory)
 
     def _logits(self, z: Tensor) -> Tensor:
+        return self._ask(z)[0]
+
+    def _ask(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the logits of some rows, and the mean distance (n,) of their neighbours."""
         logits = self._room(z.shape[0])
-        for part, out in zip(self._split(z), self._split(logits), strict=True):
-            _vote(self._nearest(part), self.memory.y, out)
-        return logits
+        distance = logits.new_empty(z.shape[0])
+        blocks = (self._split(t) for t in (z, logits, distance))
+        for part, out, far in zip(*blocks, strict=True):
+            nearest = self._nearest(part)
+            _vote(nearest, self.memory.y, out)
+            found = nearest.row >= 0
+            near = nearest.squared.sqrt().masked_fill(~found, 0).sum(dim=1)
+            far.copy_(near / found.sum(dim=1))
+        return logits, distance
+
+    def _judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return self._ask(z.to(self.seen.device))
+
+    def _evidence(self, logits: Tensor) -> Tensor:
+        """Add one vote, shared by all classes: no class is impossible for want of a neighbour."""
+        own = 1 / (self.k + 1)
+        smoothed = logits.exp() * (1 - own) + own / self.seen.sum()
+        return smoothed.log().masked_fill(~self.seen, -torch.inf)
+
+    def _rows_that_it_keeps(self) -> Memory:
+        return self.memory
 
     def _nearest(self, z: Tensor) -> Nearest:
         none = nobody(z.shape[0], self.k, z.device)

@@ -4,7 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.heads.head import Preset
-from lastlayer.heads.prototypes import Prototypes, nearest_as_linear
+from lastlayer.heads.prototypes import (
+    Prototypes,
+    nearest_as_linear,
+    temperature_of_distances,
+)
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
 
 
@@ -51,6 +55,15 @@ class MeanHead(StatisticsHead):
 
     def _refresh(self) -> None:
         self._prototypes = Prototypes(self.statistics.mean)
+
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        return -logits.amax(dim=-1)
+
+    def _own_temperature(self) -> float:
+        if self.fades:
+            return 1.0
+        s = self.statistics
+        return temperature_of_distances(float(s.spread.sum()), s.total, self.in_features)
 
     def _logits(self, z: Tensor) -> Tensor:
         return self._prototypes.logits(z)

@@ -3,13 +3,13 @@
 import math
 from typing import Literal
 
-import torch
 from torch import Tensor
 
 from lastlayer.arguments import choice, flag
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.budget import BUDGET
+from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
 
 
@@ -62,6 +62,23 @@ class QdaHead(GaussianHead):
         """Every class has a scatter of its own; answers are no linear layer's."""
         return Abilities(order_free=True, merges=True, forgets=True, forgets_class=True)
 
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        """Give the least Mahalanobis distance to a class, each by its own covariance."""
+        known = list(self._factors)
+        logits = logits[:, known] - self._offsets()[known]
+        return (-2 * logits).amin(dim=1).clamp(min=0).sqrt()
+
+    def _offsets(self) -> Tensor:
+        """Give what logits (n_classes,) have beside their distances: volume and prior."""
+        s = self.statistics
+        offset = s.mean.new_full((self.n_classes,), -math.inf)
+        for c, factor in self._factors.items():
+            deviations = factor if self.diagonal else factor.diagonal()
+            offset[c] = -deviations.log().sum()
+        if self.options["prior"] == "empirical":
+            offset = offset + (s.count.to(offset.dtype) / s.total).log()
+        return offset
+
     def _refresh(self) -> None:
         shared = self._shared()
         known = self.seen.nonzero().flatten().tolist()
@@ -70,14 +87,9 @@ class QdaHead(GaussianHead):
     def _logits(self, z: Tensor) -> Tensor:
         s = self.statistics
         logits = s.mean.new_full((len(z), self.n_classes), -math.inf)
+        offsets = self._offsets()
         for c, factor in self._factors.items():
             d = z.to(factor) - s.mean[c]
-            if self.diagonal:
-                log_volume, white = factor.log().sum(), d / factor
-            else:
-                log_volume = factor.diagonal().log().sum()
-                white = torch.linalg.solve_triangular(factor, d.mT, upper=False).mT
-            logits[:, c] = -0.5 * white.square().sum(dim=1) - log_volume
-        if self.options["prior"] == "empirical":
-            logits += (s.count.to(logits.dtype) / s.total).log()
+            white = d / factor if self.diagonal else whiten(factor, d)
+            logits[:, c] = -0.5 * white.square().sum(dim=1) + offsets[c]
         return logits
