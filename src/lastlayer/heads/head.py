@@ -161,7 +161,7 @@ class Head(Resizable, ABC):
         """
         if unknown is None:
             return self._by_pieces(z, lambda part: self._scores(part).argmax(dim=-1))
-        limit = self._calibrated(unknown).limit(unknown)
+        limit = self.limit(unknown)
 
         def answer(part: Tensor) -> Tensor:
             logits, novelty = self._judge(part)
@@ -177,14 +177,25 @@ class Head(Resizable, ABC):
         """
         return self._by_pieces(z, lambda part: self._judge(part)[1])
 
+    def judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits and novelty at once, for less work than one after the other."""
+        judged = [self._judge(part) for part in self._pieces(self._ready(z))]
+        logits, novelty = zip(*judged, strict=True)
+        return torch.cat(logits), torch.cat(novelty)
+
     def probabilities(self, z: Tensor) -> Tensor:
         """Return how probable each class is (n, n_classes), in float64.
 
         Logits are divided by ``temperature`` before the softmax. Without ``calibrate`` that is the
         head's own, and of heads trained by gradient 1: they order the classes, little more.
         """
-        temperature = self.temperature  # first: it may be out of date
-        return self._by_pieces(z, lambda part: self._shares(self._scores(part), temperature))
+        _ = self.temperature  # before the work: it may be out of date
+        return self._by_pieces(z, lambda part: self.probabilities_of(self._scores(part)))
+
+    def probabilities_of(self, logits: Tensor) -> Tensor:
+        """Return the probabilities that belong to logits (n, n_classes) of this head."""
+        evidence = logits if self._calibration is None else self._evidence(logits)
+        return torch.softmax(evidence.double() / self.temperature, dim=-1)
 
     @property
     def temperature(self) -> float:
@@ -197,6 +208,11 @@ class Head(Resizable, ABC):
             self._refresh_if_stale()
             return self._own_temperature()
         return self._calibrated().temperature
+
+    def limit(self, unknown: float) -> float:
+        """Return the novelty above which ``predict(z, unknown)`` answers −1."""
+        a_share(unknown, "unknown")
+        return self._calibrated().limit(unknown)
 
     @property
     def calibration(self) -> Calibration | None:
@@ -408,19 +424,13 @@ class Head(Resizable, ABC):
         """Give the rows that it has learned, if it keeps them."""
         return None
 
-    def _shares(self, logits: Tensor, temperature: float) -> Tensor:
-        evidence = logits if self._calibration is None else self._evidence(logits)
-        return torch.softmax(evidence.double() / temperature, dim=-1)
-
     def _outdate(self) -> None:
         """Take note that the head is no longer the one that was calibrated."""
         if self._calibration is not None and not self._calibration.stale:
             self._calibration = replace(self._calibration, stale=True)
 
-    def _calibrated(self, share: float | None = None) -> Calibration:
+    def _calibrated(self) -> Calibration:
         """Give the calibration, if it is one of the head as it is."""
-        if share is not None:
-            a_share(share, "unknown")
         found = self._calibration
         if found is None or found.stale:
             why = "is not calibrated" if found is None else "has changed since it was calibrated"
