@@ -21,8 +21,10 @@ from lastlayer.arguments import kind_of, short
 from lastlayer.errors import DataError, FileFormatError, LabelError, OptionError, ShapeError
 from lastlayer.heads import Head, head_of, make_head, options_of
 from lastlayer.heads.calibration import a_share
+from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.head_file import HeadFile, read_head, write_head
+from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.undo import AllOrNothing
 from lastlayer.names import look_up
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
@@ -233,6 +235,25 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ),
         }
         write_head(path, head.name, head.settings, head.state_dict(), parts)
+
+    def as_module(self, share: float | None = None, dtype: torch.dtype | None = None) -> Inference:
+        """Give what answers as a module; its classes are ``head_.class_names``, in their order.
+
+        Args:
+            share: of known inputs that may be turned away, with class −1; None: none are.
+            dtype: torch.float32 or float64; None: PyTorch's default, float32.
+        """
+        check_is_fitted(self, "head_")
+        return self.head_.answering(share, dtype, float(self.feature_scale))
+
+    def export_onnx(
+        self,
+        path: str | os.PathLike[str],
+        share: float | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Write ``as_module(share, dtype)`` to an ONNX file, with the labels in its metadata."""
+        write_onnx(self.as_module(share, dtype), path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -20,6 +20,7 @@ from torch import Tensor
 from lastlayer.arguments import real
 from lastlayer.errors import FileFormatError, OptionError
 
+USUAL = (0.01, 0.05, 0.1)  # shares of known inputs that one is ready to turn away
 _RANKS = 1000  # largest novelties that are all kept; of the others one in each thousandth
 _LOGITS = 1 << 22  # that a temperature is fitted to: more rows would not change it
 _FLATTEST, _STEEPEST = 1e-4, 1e6  # of what logits are multiplied by, beside their own scale
@@ -62,6 +63,10 @@ class Calibration:
                 f"share of at least 1/{self.rows + 1}"
             )
         return self.novelty[bisect_right(self.ranks, passing) - 1]
+
+    def usual_limits(self) -> dict[str, float]:
+        """Return the limits of the usual shares that there are rows enough for."""
+        return {str(share): self.limit(share) for share in USUAL if share * (self.rows + 1) >= 1}
 
     def document(self) -> dict[str, Any]:
         """Return it as the file of a head keeps it."""

@@ -32,9 +32,11 @@ from lastlayer.heads.calibration import (
     rows_for_temperature,
 )
 from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
+from lastlayer.heads.graph import Graph, Inference, Value, is_traced
 from lastlayer.heads.head_file import write_head
 from lastlayer.heads.impossible import ImpossibleError
 from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.undo import AllOrNothing
 from lastlayer.names import printable
@@ -268,6 +270,11 @@ class Head(Resizable, ABC):
 
     def _ready(self, z: Tensor) -> Tensor:
         """Check what is asked, and make the head ready to answer."""
+        if is_traced():
+            raise UnsupportedError(
+                f"this '{self.name}' head cannot be traced or exported itself, since it looks at "
+                "its inputs: take head.as_module(), or write head.export_onnx(path)"
+            )
         z = self._check_features(z, move=False)
         self._check_learned()
         self._refresh_if_stale()
@@ -353,6 +360,76 @@ class Head(Resizable, ABC):
             "by gradient have as_layer()"
         )
 
+    def as_module(
+        self, unknown: float | None = None, dtype: torch.dtype | None = None
+    ) -> Inference:
+        """Give the head as it is now as a module that only answers, to put on a network or export.
+
+        It checks nothing and learns nothing. Its ``forward(z)`` gives the class (n,), how probable
+        each class is (n, n_classes) and the novelty (n,), as ``predict``, ``probabilities`` and
+        ``novelty`` do, but for rounding.
+
+        Args:
+            unknown: answer −1 where ``predict(z, unknown)`` does; None: never.
+            dtype: of its numbers, torch.float32 or float64; None: PyTorch's default, float32.
+
+        >>> import torch, lastlayer as ll
+        >>> head = ll.make_head("mean", in_features=1)
+        >>> head.observe(torch.tensor([[0.0], [1.0], [8.0], [9.0]]), torch.tensor([0, 0, 1, 1]))
+        >>> label, probabilities, novelty = head.as_module()(torch.tensor([[2.0]]))
+        >>> label.tolist(), novelty.tolist()
+        ([0], [1.5])
+        """
+        return self.answering(unknown, dtype)
+
+    def answering(
+        self, unknown: float | None = None, dtype: torch.dtype | None = None, divide_by: float = 1.0
+    ) -> Inference:
+        """Give ``as_module()`` for features that are divided by a number first."""
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise ArgumentError(f"expected dtype torch.float32 or float64, got {short(dtype)}")
+        limit = None if unknown is None else self.limit(unknown)
+        temperature = self.temperature
+        with learning():
+            graph = Graph(dtype, self.seen.device)
+            z = Value(graph, "z")
+            if divide_by != 1:
+                z = z / torch.full((self.in_features,), divide_by, dtype=torch.float64)
+            logits, novelty = self._answer_graph(z)
+            evidence = logits if self._calibration is None else self._evidence_graph(logits)
+            probabilities = graph.add("Softmax", evidence / temperature, axis=1)
+            label = graph.add("ArgMax", logits, axis=1, keepdims=0)
+            if limit is not None:
+                # The row that set the limit must not be turned away for a digit that is rounded.
+                slack = 1e-5 if dtype == torch.float32 else 1e-10
+                strange = graph.add("Greater", novelty, limit + slack * abs(limit))
+                label = graph.add("Where", strange, torch.tensor([-1]), label)
+        about = {
+            "head": self.name,
+            "in_features": self.in_features,
+            "class_names": self.class_names or [str(c) for c in range(self.n_classes)],
+            "calibrated": self._calibration is not None,
+            "temperature": temperature,
+            "unknown": unknown,
+            "limit": limit,
+            "limits": {} if self._calibration is None else self._calibration.usual_limits(),
+        }
+        return Inference(graph, (label, probabilities, novelty), about)
+
+    def export_onnx(
+        self,
+        path: str | os.PathLike[str],
+        unknown: float | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Write ``as_module(unknown, dtype)`` to an ONNX file, for a service to run.
+
+        Class names, temperature and limits of novelty are in its metadata. Needs the extra
+        ``onnx``.
+        """
+        write_onnx(self.answering(unknown, dtype), path)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
         parts = {"class_names": self.class_names, "calibration": self.calibration_part}
@@ -414,6 +491,17 @@ class Head(Resizable, ABC):
 
     def _evidence(self, logits: Tensor) -> Tensor:
         """Give what calibrated probabilities are the softmax of, after a temperature."""
+        return logits
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        """Write down how logits and novelty come from features; it is ready to answer."""
+        raise UnsupportedError(
+            f"a '{self.name}' head cannot become a module or an ONNX file: it does not say how it "
+            "answers in their operations"
+        )
+
+    def _evidence_graph(self, logits: Value) -> Value:
+        """Write down ``_evidence``."""
         return logits
 
     def _own_temperature(self) -> float:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.heads.finite import check_float_type
+from lastlayer.heads.graph import Value, masked, squared_distances
 
 _FEW = 1 << 16  # differences that are taken sooner than a product is prepared
 _PAIRS = 1 << 20  # numbers of the rows that are looked at again at once
@@ -52,6 +53,13 @@ class Prototypes:
         for a, b in zip(i.split(step), j.split(step), strict=True):
             squared[a, b] = (z[a] - self._points[b]).square_().sum(dim=1)
         return squared
+
+
+def nearest_graph(z: Value, points: Tensor, known: Tensor) -> tuple[Value, Value]:
+    """Write down the logits −‖z − p_i‖, and the least distance as novelty."""
+    squared, unit = squared_distances(z, points, known)
+    logits = masked(-(squared.unary("Sqrt") * unit), known)
+    return logits, -logits.reduce("Max")
 
 
 def nearest_as_linear(prototypes: Tensor, known: Tensor, dtype: torch.dtype | None) -> nn.Linear:

@@ -6,11 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import Abilities
+from lastlayer.heads.graph import Value
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.prototypes import (
     Prototypes,
     nearest_as_linear,
+    nearest_graph,
     temperature_of_distances,
 )
 
@@ -76,6 +78,10 @@ class MedianHead(Head):
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         return -logits.amax(dim=-1)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
+        return nearest_graph(z, self.median, known)
 
     def _own_temperature(self) -> float:
         if "spread" not in self._derived:

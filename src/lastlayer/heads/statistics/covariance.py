@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lastlayer.heads.graph import Value, squared_distances
 from lastlayer.heads.prototypes import Prototypes
 from lastlayer.heads.statistics.class_statistics import ClassStatistics
 
@@ -78,6 +79,14 @@ class Mahalanobis:
         white = whiten(self.root, z.to(self.root) - self.centre)
         return -self._prototypes.logits(white).amax(dim=1)
 
+    def graph(self, z: Value) -> Value:
+        """Write ``novelty`` down."""
+        identity = torch.eye(len(self.root), dtype=self.root.dtype, device=self.root.device)
+        white = (z - self.centre) @ whiten(self.root, identity)
+        known = torch.ones(len(self.white), dtype=torch.bool, device=self.white.device)
+        squared, unit = squared_distances(white, self.white, known)
+        return squared.reduce("Min").unary("Sqrt") * unit
+
 
 class RelativeMahalanobis:
     """How far inputs are from the nearest class mean, less how far they are from all the data.
@@ -111,6 +120,12 @@ class RelativeMahalanobis:
         a = (z.to(self.weight) - self.centre) @ self.weight.mT
         shared: Tensor = (a @ self.outer).square().sum(dim=1)
         return shared - 2 * (a + self.bias).amax(dim=1)
+
+    def graph(self, z: Value) -> Value:
+        """Write ``novelty`` down."""
+        a = (z - self.centre) @ self.weight.mT
+        shared: Value = (a @ self.outer).square().reduce("Sum")
+        return shared - (a + self.bias).reduce("Max") * 2.0
 
 
 def _without_rounding(covariance: Tensor, least: float) -> Tensor:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.finite import SMALL
+from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
 from lastlayer.heads.statistics.covariance import (
@@ -73,6 +74,18 @@ class StatisticsHead(Head):
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         return self.mahalanobis().novelty(z)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        return self._logits_graph(z), self.mahalanobis().graph(z)
+
+    def _logits_graph(self, z: Value) -> Value:
+        """Write down the logits of a head with weight, bias and centre."""
+        head, known = cast(Any, self), self._can_win()
+        return masked((z - head.centre) @ head.weight.mT + torch.where(known, head.bias, 0), known)
+
+    def _can_win(self) -> Tensor:
+        """Say which classes (n_classes,) can be answered."""
+        return self.seen
 
     def mahalanobis(self) -> Mahalanobis:
         """Return what measures distances from the class means; the head is ready to answer."""

@@ -3,10 +3,12 @@
 import torch
 from torch import Tensor, nn
 
+from lastlayer.heads.graph import Value
 from lastlayer.heads.head import Preset
 from lastlayer.heads.prototypes import (
     Prototypes,
     nearest_as_linear,
+    nearest_graph,
     temperature_of_distances,
 )
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
@@ -58,6 +60,10 @@ class MeanHead(StatisticsHead):
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         return -logits.amax(dim=-1)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
+        return nearest_graph(z, self.statistics.mean, known)
 
     def _own_temperature(self) -> float:
         if self.fades:

@@ -3,14 +3,18 @@
 import math
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from lastlayer.arguments import choice, flag
 from lastlayer.catalogue import Abilities
+from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.budget import BUDGET
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
+
+_COLUMNS = 1024  # of one product in a graph: classes · h
 
 
 class QdaHead(GaussianHead):
@@ -67,6 +71,37 @@ class QdaHead(GaussianHead):
         known = list(self._factors)
         logits = logits[:, known] - self._offsets()[known]
         return (-2 * logits).amin(dim=1).clamp(min=0).sqrt()
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        s, known = self.statistics, self.seen
+        offsets = torch.where(known, self._offsets(), 0)
+        centre = s.mean[known].mean(dim=0)
+        d, apart = z - centre, torch.where(known[:, None], s.mean - centre, 0)
+        squared = self._diagonal_graph(d, apart) if self.diagonal else self._full_graph(d, apart)
+        logits = masked(squared * -0.5 + offsets, known)
+        return logits, masked(-squared, known).reduce("Max").unary("Neg").unary("Sqrt")
+
+    def _full_graph(self, d: Value, apart: Tensor) -> Value:
+        """Write down the squared distances (n, n_classes), a few classes at a time."""
+        h, n_classes = self.in_features, self.n_classes
+        identity = torch.eye(h, dtype=apart.dtype, device=apart.device)
+        parts = []
+        for some in torch.arange(n_classes).split(max(_COLUMNS // h, 1)):
+            roots = [whiten(self._factors[c], identity) if c in self._factors else 0 * identity
+                     for c in some.tolist()]  # fmt: skip
+            offset = torch.cat([apart[c] @ root for c, root in zip(some, roots, strict=True)])
+            add_up = torch.eye(len(some), dtype=apart.dtype, device=apart.device)
+            white = d @ torch.cat(roots, dim=1) - offset
+            parts.append(white.square() @ add_up.repeat_interleave(h, dim=0))
+        return parts[0] if len(parts) == 1 else d.graph.add("Concat", *parts, axis=1)
+
+    def _diagonal_graph(self, d: Value, apart: Tensor) -> Value:
+        zero = torch.zeros_like(apart[0])
+        weight = torch.stack(
+            [self._factors[c] ** -2 if c in self._factors else zero for c in range(len(apart))]
+        )
+        own = (apart.square() * weight).sum(dim=1)
+        return (d.square() @ weight.mT + d @ (-2 * weight * apart).mT + own).at_least(0.0)
 
     def _offsets(self) -> Tensor:
         """Give what logits (n_classes,) have beside their distances: volume and prior."""

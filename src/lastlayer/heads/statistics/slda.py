@@ -132,6 +132,9 @@ class SldaHead(StatisticsHead):
         if self.options["prior"] == "empirical":
             self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
 
+    def _can_win(self) -> Tensor:
+        return self.seen if self.preset == "exact" else torch.ones_like(self.seen)
+
     def _shared_root(self) -> Tensor:
         return self.root
 
