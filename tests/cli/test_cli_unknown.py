@@ -1,8 +1,10 @@
 """From the shell: rows held out, probabilities that mean something, and rows without a label."""
 
+import json
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import polars as pl
 import pytest
 from newcomer import birds, run, write
@@ -157,3 +159,47 @@ def test_unknown_labels_are_of_the_kind_that_was_asked(
     assert found.dtype.kind == kind
     with pytest.raises(ValueError, match="none of the classes"):
         clf.predict_or_unknown(x, unknown_label=labels[0])
+
+
+def test_a_head_goes_to_onnx(monkeypatch: Patch, capsys: Printed) -> None:
+    assert run(monkeypatch, FIT) == 0
+    assert run(monkeypatch, "export h.safetensors h.onnx --unknown 0.05 --float64") == 0
+    printed = capsys.readouterr().out
+    assert "slda: 3 classes, float64, opset 18" in printed
+    assert "probabilities are calibrated; unknown inputs get class -1" in printed
+    assert f"wrote h.onnx: {Path('h.onnx').stat().st_size:,} bytes" in printed
+    clf = ll.HeadClassifier.load("h.safetensors")
+    x = birds(40, seed=1).filter(like="z_").to_numpy(dtype=np.float64)
+    session = onnxruntime.InferenceSession("h.onnx")
+    label, probabilities, _ = session.run(None, {"z": x})
+    said = session.get_modelmeta().custom_metadata_map
+    names = np.array([*json.loads(said["class_names"]), None], dtype=object)
+    assert names[label].tolist() == clf.predict_or_unknown(x).tolist()
+    np.testing.assert_allclose(probabilities, clf.predict_proba(x), atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("export h.safetensors h.onnx --unknown 3", "below 1 as unknown, got 3"),
+        ("export h.safetensors h.onnx --unknown 0.001", "at least 999 calibration rows"),
+        ("export h.safetensors h.csv --unknown 0.1", "expected an .onnx file with --unknown"),
+        (
+            "export h.safetensors h.txt",
+            "expected a .csv or .parquet file to write, or .onnx of a head",
+        ),
+        ("export nothing.safetensors h.onnx", "nothing.safetensors"),
+        ("export . h.onnx", "the file of a head to write as ONNX, got the folder"),
+        ("export birds.csv h.onnx", "birds.csv"),
+        ("export h.safetensors birds.csv/h.onnx", "cannot write"),
+        ("export h.safetensors /proc/h.onnx", "/proc/h.onnx"),
+    ],
+)
+def test_what_cannot_go_to_onnx_is_said(
+    monkeypatch: Patch, capsys: Printed, command: str, message: str
+) -> None:
+    assert run(monkeypatch, FIT) == 0
+    before = sorted(Path().iterdir())
+    assert run(monkeypatch, command) == 1
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert sorted(Path().iterdir()) == before

@@ -212,7 +212,7 @@ _RUN: Mapping[str, Callable[..., Any]] = {
     "Sqrt": torch.sqrt,
     "Sub": torch.sub,
     "TopK": _top,
-    "Transpose": lambda x: x.mT,
+    "Transpose": lambda x: x.transpose(0, 1),
     "Unsqueeze": lambda x, axis: x.unsqueeze(axis),
     "Where": torch.where,
 }

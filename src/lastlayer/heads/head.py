@@ -389,8 +389,10 @@ class Head(Resizable, ABC):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if dtype not in (torch.float32, torch.float64):
             raise ArgumentError(f"expected dtype torch.float32 or float64, got {short(dtype)}")
+        self._check_learned()
         limit = None if unknown is None else self.limit(unknown)
         temperature = self.temperature
+        self._refresh_if_stale()
         with learning():
             graph = Graph(dtype, self.seen.device)
             z = Value(graph, "z")
