@@ -186,7 +186,7 @@ def test_a_head_goes_to_onnx(monkeypatch: Patch, capsys: Printed) -> None:
         ("export h.safetensors h.csv --unknown 0.1", "expected an .onnx file with --unknown"),
         (
             "export h.safetensors h.txt",
-            "expected a .csv or .parquet file to write, or .onnx of a head",
+            ".csv or .parquet file to write, or an .onnx one",
         ),
         ("export nothing.safetensors h.onnx", "nothing.safetensors"),
         ("export . h.onnx", "the file of a head to write as ONNX, got the folder"),

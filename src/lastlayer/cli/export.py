@@ -65,9 +65,7 @@ def _export_table(folder: Path, file: Path) -> None:
     from lastlayer.results.columns import KINDS  # noqa: PLC0415
 
     if file.suffix not in (".csv", ".parquet"):
-        raise OptionError(
-            f"expected a .csv or .parquet file to write, or .onnx of a head, got {file}"
-        )
+        raise OptionError(f"expected a .csv or .parquet file to write, or an .onnx one, got {file}")
     make_room_for_table(file)
     study = load_study(folder)
     tables = [study.done, study.replay.filter(state="done")]
