@@ -92,16 +92,16 @@ class StatisticsHead(Head):
         found: Mahalanobis | None = self._derived.get("mahalanobis")
         if found is None or found.root.device != self.seen.device:
             means = self.statistics.mean[self.seen]
-            found = self._derived["mahalanobis"] = Mahalanobis(self._shared_root(), means)
+            found = self._derived["mahalanobis"] = Mahalanobis(self._shared_root().to(means), means)
         return found
 
     def relative_mahalanobis(self) -> RelativeMahalanobis:
         """Return what measures them beside the distance from all data; as ``mahalanobis``."""
         found: RelativeMahalanobis | None = self._derived.get("relative")
         if found is None or found.weight.device != self.seen.device:
-            s, seen = self.statistics, self.seen
-            shares = s.count[seen].double() / s.count[seen].sum()
-            found = RelativeMahalanobis(self._shared_root(), s.mean[seen], shares)
+            means, count = self.statistics.mean[self.seen], self.statistics.count[self.seen]
+            root = self._shared_root().to(means)
+            found = RelativeMahalanobis(root, means, count.double() / count.sum())
             self._derived["relative"] = found
         return found
 
