@@ -6,8 +6,8 @@ Heads learn all training rows of the bundled sets. Half of the test rows, chosen
 calibrated with, and the other half is asked: the expected calibration error over 15 bins of equal
 width of the largest probability, and the log loss in nats. "raw" is the softmax of the logits,
 "before" what an uncalibrated head says (``Head.probabilities``), "after" what a calibrated one
-does. Beside them the share turned away where 5 % was asked. Last, ECE and that share where a tenth of the
-training rows calibrates instead, which the head has not learned then.
+does. Beside them the share turned away where 5 % was asked. Last, ECE and that share where a tenth
+of the training rows calibrates instead, which the head has not learned then.
 """
 
 import argparse
@@ -48,8 +48,8 @@ def main() -> None:
     parser.add_argument("--features", nargs="+", default=["cifar10", "cifar100"])
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print("| features | head | raw: ECE | log loss | before: ECE | log loss | after: ECE "
-          "| log loss | temperature | turned away | by training rows: ECE | turned away |")  # fmt: skip
+    print("| features | head | raw: ECE | log loss | before: ECE | log loss | after: ECE | log loss"
+          " | temperature | turned away | by training rows: ECE | turned away |")  # fmt: skip
     print("|---" * 12 + "|")
     for features in asked.features:
         data = ll.load_features(features)
