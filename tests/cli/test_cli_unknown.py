@@ -28,7 +28,9 @@ FIT = "fit birds.csv --label species --head slda --calibrate 0.2 --out h.safeten
 
 def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, FIT) == 0
-    assert "calibrated with 60 rows: temperature" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "trained slda on 240 rows; 3 classes" in printed
+    assert "calibrated with 60 rows: temperature" in printed
     clf = ll.HeadClassifier.load("h.safetensors")
     assert clf.head_.class_counts is not None
     assert clf.head_.class_counts.tolist() == [80, 80, 80]

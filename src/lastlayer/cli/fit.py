@@ -76,11 +76,13 @@ def fit(
     else:
         clf = train(parts, head, **given)
         clf.save(place)
-    n = sum(len(part.z) for part in parts)
+    calibration = clf.head_.calibration
+    held = calibration.rows if calibrate is not None and calibration is not None else 0
+    n = sum(len(part.z) for part in parts) - held
     did = "went on with" if goes_on else "trained"
     print(f"{did} {clf.head_.name} on {n} rows; {len(clf.classes_)} classes")
-    if clf.head_.calibration is not None:
-        print(describe_calibration(clf.head_.calibration))
+    if calibration is not None:
+        print(describe_calibration(calibration))
     print(f"wrote {place}: {place.stat().st_size:,} bytes")
 
 

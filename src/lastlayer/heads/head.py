@@ -526,7 +526,8 @@ class Head(Resizable, ABC):
             why = "is not calibrated" if found is None else "has changed since it was calibrated"
             raise NotCalibratedError(
                 f"this '{self.name}' head {why}: call calibrate(z, y) with rows that it has not "
-                "learned" + ("" if found is None else ", or go without: calibration = None")
+                "learned (in the shell: lastlayer calibrate)"
+                + ("" if found is None else ", or go without: calibration = None")
             )
         return found
 
