@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError, UnsupportedError
 from lastlayer.heads import SldaHead, make_head
+from lastlayer.heads.statistics.covariance import shrink
 
 sizes = given(
     n_classes=st.integers(2, 5),
@@ -82,7 +83,7 @@ def test_its_shrinkage_is_scikit_learns_oas(
         head.observe(z, y)
     assert_close(by_oas(queries), by_number(queries), rtol=1e-9)
     covariance = by_oas.statistics.pooled_scatter() / len(y)
-    assert_close(by_oas._shrink(covariance), oas.covariance_, rtol=1e-9)
+    assert_close(shrink(covariance, by_oas.statistics, "oas"), oas.covariance_, rtol=1e-9)
 
 
 def loop_over_samples(z: Tensor, y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
