@@ -37,6 +37,10 @@ class NotLearnedError(LastLayerError, RuntimeError):
     """A head was asked to predict before it had learned anything."""
 
 
+class NotCalibratedError(LastLayerError, RuntimeError):
+    """A head was asked for what only calibration gives, and has none, or has changed since."""
+
+
 class StateError(LastLayerError, RuntimeError):
     """A state that does not belong to such a head: parts are missing, or of another shape."""
 

@@ -10,7 +10,7 @@ import polars as pl
 
 from lastlayer.arguments import a_path, whole
 from lastlayer.errors import DataError, OptionError
-from lastlayer.estimator import HeadClassifier
+from lastlayer.estimator import HeadClassifier, HeldOut
 from lastlayer.features.rows import Rows, Source, read_rows
 
 Path_ = str | os.PathLike[str]
@@ -36,7 +36,9 @@ def fit(
         label: The label column to learn, if not the usual one.
         random_state: Of what is random in a new head and its training.
         **settings: Of a new ``HeadClassifier``: ``mask``, ``preset``, ``lr``, ``epochs``,
-            ``options`` and so on; of one that goes on only ``epochs`` and ``batch_size``.
+            ``options``, ``calibration`` and so on; of one that goes on only ``epochs``,
+            ``batch_size`` and ``calibration``. With the last, a share of the rows of each class is
+            not learned but calibrated with.
 
     >>> import lastlayer as ll
     >>> data = ll.load_features("cifar10")
@@ -47,6 +49,8 @@ def fit(
     if random_state is not None:
         whole(random_state, "random_state", least=0, most=2**32 - 1)
     parts = read_rows(data, rows, embedding=embedding, label=label)
+    share = settings.get("calibration")
+    held = None if share is None else HeldOut(share)
     if isinstance(head, HeadClassifier):
         clf = head
     elif is_head_file(head):
@@ -56,30 +60,59 @@ def fit(
         settings = {}
     _go_on_with(clf, settings)
     for part in parts:
-        clf.learn_rows(part.z, labels_of(part), part.names)
-    return clf
+        clf.learn_rows(part.z, labels_of(part), part.names, held)
+    return clf if held is None else clf.calibrate_rows(held)
 
 
 def predict(
     clf: HeadClassifier, data: Source, *, rows: str = "all", embedding: str | None = None,
-    label: str | None = None,
+    label: str | None = None, unknown: float | None = None,
 ) -> tuple[pl.DataFrame, dict[str, float]]:  # fmt: skip
     """Answer every row of features or of a table.
 
+    Args:
+        clf: The classifier.
+        data: What ``fit`` takes.
+        rows: As ``fit`` takes them.
+        embedding: As ``fit`` takes it.
+        label: As ``fit`` takes it.
+        unknown: The share of known rows that may be left without a label, as unknown; None: none.
+
     Returns:
         A table of label and probability, with the split of each row where there are several; and
-        the share of right answers in each split that has labels.
+        the share of right answers among those that are given, in each split that has labels.
     """
     parts = read_rows(data, rows, embedding=embedding, label=label, labelled=False)
     tables, right = [], {}
     for part in parts:
-        labels, probability = clf.answer_rows(part.z)
+        labels, probability, known = clf.answer_rows(part.z, unknown)
         split = {"split": [part.split] * len(labels)} if len(parts) > 1 else {}
-        tables.append(pl.DataFrame({"label": labels, "probability": probability, **split}))
-        if part.y is not None:
+        table = pl.DataFrame({"label": labels, "probability": probability, **split})
+        tables.append(table.with_columns(pl.when(pl.Series(known)).then("label").alias("label")))
+        if part.y is not None and known.any():
             true = np.array(part.names, dtype=object)[part.y.numpy()]
-            right[part.split] = float(np.mean(true == np.array([str(x) for x in labels.tolist()])))
+            same = true == np.array([str(x) for x in labels.tolist()])
+            right[part.split] = float(np.mean(same[known]))
     return pl.concat(tables), right
+
+
+def calibrate(
+    clf: HeadClassifier, data: Source, *, rows: str = "validation", embedding: str | None = None,
+    label: str | None = None,
+) -> None:  # fmt: skip
+    """Find out how sure a classifier may be, on rows of features or of a table.
+
+    Args:
+        clf: The classifier; what it answers does not change.
+        data: What ``fit`` takes; it must not have learned these rows.
+        rows: As ``fit`` takes them.
+        embedding: As ``fit`` takes it.
+        label: As ``fit`` takes it.
+    """
+    held = HeldOut()
+    for part in read_rows(data, rows, embedding=embedding, label=label):
+        clf.hold_rows(part.z, labels_of(part), part.names, held)
+    clf.calibrate_rows(held)
 
 
 def forget(
@@ -143,7 +176,7 @@ def labels_of(part: Rows) -> Any:
 
 
 def _go_on_with(clf: HeadClassifier, settings: dict[str, Any]) -> None:
-    wrong = settings.keys() - {"epochs", "batch_size"}
+    wrong = settings.keys() - {"epochs", "batch_size", "calibration"}
     if wrong:
         raise OptionError(
             f"a head that goes on learning stays as it was made: leave out {', '.join(wrong)}"

@@ -147,7 +147,7 @@ def test_what_is_wrong_changes_nothing(monkeypatch: Patch, capsys: Printed, case
 def test_a_head_of_a_newer_version_is_refused(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "fit birds.csv --label species --head slda --out h.safetensors") == 0
     state, document = read_tensors("h.safetensors", "head")
-    for change, message in (({"format": 3}, "head format 3"), ({"calibration": {}}, "calibration")):
+    for change, message in (({"format": 3}, "head format 3"), ({"tomorrow": {}}, "tomorrow")):
         write_tensors("h.safetensors", "head", state, {**document, **change})
         before = Path("h.safetensors").read_bytes()
         for command in (
@@ -246,7 +246,10 @@ def test_help_groups_the_verbs(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "--help") == 0
     printed = capsys.readouterr().out
     groups = {"Data": ("import", "extract", "show"), "Choose a head": ("advise", "compare", "list")}
-    groups |= {"Use it": ("fit", "predict", "forget", "export"), "Study": ("run", "report")}
+    groups |= {
+        "Use it": ("fit", "predict", "calibrate", "forget", "export"),
+        "Study": ("run", "report"),
+    }
     places = [printed.index(f"─ {group} ─") for group in groups] + [len(printed)]
     assert places == sorted(places)
     for begin, end, verbs in zip(places, places[1:], groups.values(), strict=False):

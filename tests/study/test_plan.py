@@ -10,6 +10,7 @@ import pytest
 from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
 from lastlayer.errors import FileFormatError, MissingFileError, PlanError, UnknownNameError
 from lastlayer.study.plan import SHIPPED, read_plan
+from lastlayer.study.plan_fields import MOST_SEEDS, read_seeds
 from lastlayer.training.replay import AUTHORS, ReplayRules
 
 GOOD = """
@@ -317,3 +318,8 @@ def test_many_slips_are_not_all_told(tmp_path: Path) -> None:
     heads = ", ".join(f'"head{n}"' for n in range(500))
     with pytest.raises(PlanError, match=r"experiment\[0\].heads\[19\]: .*; and 480 more$"):
         read_plan(write(tmp_path, GOOD.replace('"linear", "cosine+single", "slda"', heads)))
+
+
+def test_more_seeds_than_a_plan_takes_are_counted_before_they_are_made() -> None:
+    with pytest.raises(ValueError, match=f"got 0-{2 * MOST_SEEDS}"):
+        read_seeds(f"0-{2 * MOST_SEEDS}")

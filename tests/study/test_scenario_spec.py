@@ -1,6 +1,9 @@
 """A scenario in words: written and read again, checked early, and built like the real one."""
 
+import dataclasses
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_data import small_data
@@ -9,6 +12,7 @@ from lastlayer.catalogue import KINDS, SCENARIOS, KindCard
 from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.scenarios import incremental, lifelong
 from lastlayer.study import ScenarioSpec
+from lastlayer.study.scenario_spec import GivenScenario
 
 columns = st.sampled_from(["session", "fine", "a column"])
 labels = st.none() | columns
@@ -103,3 +107,16 @@ def test_a_kind_is_written_as_its_card_says(card: KindCard) -> None:
     assert (spec.kind, str(spec)) == (card.name, card.form)
     given = {name for name in ("tasks", "by") if getattr(spec, name) is not None}
     assert given == ({card.argument} if card.argument else set())
+
+
+def test_a_given_scenario_takes_its_test_rows_into_another_order() -> None:
+    data = small_data()
+    made = incremental(data, 2)
+    tests = tuple(torch.tensor([task]) for task in range(made.n_tasks))
+    with_tests = GivenScenario(dataclasses.replace(made, test_tasks=tests))
+    there = with_tests.build(data, order=1)
+    assert there.test_tasks is not None
+    assert [int(rows) for rows in there.test_tasks] == list(there.order)
+    without = GivenScenario(dataclasses.replace(made, test_tasks=None))
+    assert without.build(data, order=1).test_tasks is None
+    assert with_tests.label == made.label

@@ -9,6 +9,7 @@ import typer
 
 from lastlayer.cli.app import USE, app
 from lastlayer.cli.out import Force, make_room
+from lastlayer.cli.text import describe_calibration
 from lastlayer.errors import OptionError
 
 FeaturesArgument = Annotated[
@@ -41,6 +42,10 @@ def fit(
     option: Annotated[
         list[str] | None, typer.Option(help="Option of the head, such as k=7; may be repeated.")
     ] = None,
+    calibrate: Annotated[
+        float | None,
+        typer.Option(help="Share of rows to hold out and calibrate with, such as 0.1."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of what is random.  [0]")] = None,
     force: Force = False,
 ) -> None:
@@ -56,12 +61,14 @@ def fit(
         given["options"] = _options(option)
     if seed is not None:
         given["random_state"] = seed
+    if calibrate is not None:
+        given["calibration"] = calibrate
     place = out or (Path(head) if goes_on else None)
     if place is None:
         raise OptionError("expected the file to write as --out: a new head needs one")
     same = goes_on and place.exists() and place.samefile(head)
     make_room(place, *([Path(features)] if Path(features).exists() else []), force=force or same)
-    if goes_on and (wrong := given.keys() - {"epochs"}):
+    if goes_on and (wrong := given.keys() - {"epochs", "calibration"}):
         raise OptionError(f"{head} goes on as it was made: leave out {', '.join(sorted(wrong))}")
     parts = read_rows(features, rows, embedding=embedding, label=label)
     if goes_on:
@@ -69,9 +76,13 @@ def fit(
     else:
         clf = train(parts, head, **given)
         clf.save(place)
-    n = sum(len(part.z) for part in parts)
+    calibration = clf.head_.calibration
+    held = calibration.rows if calibrate is not None and calibration is not None else 0
+    n = sum(len(part.z) for part in parts) - held
     did = "went on with" if goes_on else "trained"
     print(f"{did} {clf.head_.name} on {n} rows; {len(clf.classes_)} classes")
+    if calibration is not None:
+        print(describe_calibration(calibration))
     print(f"wrote {place}: {place.stat().st_size:,} bytes")
 
 

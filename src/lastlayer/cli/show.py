@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastlayer.cli.app import DATA, app
-from lastlayer.cli.text import columns
+from lastlayer.cli.text import columns, describe_calibration
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.names import printable
 
@@ -84,6 +84,8 @@ def _show_head(file: Path, every: bool) -> None:
         print(_classes(names, {"samples": counts}, every))
     else:
         print(_seen_classes(names, head.seen.tolist(), every))
+    if head.calibration is not None:
+        print(f"\n{describe_calibration(head.calibration)}", end="")
     print(f"\ncan: {', '.join(_abilities(head.abilities))}")
     if head.abilities.forgets:
         print(f"what forgetting proves: {head.proof}")

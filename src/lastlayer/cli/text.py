@@ -1,6 +1,10 @@
 """Tables as plain text: columns side by side, one line for each row, on any screen."""
 
 from collections.abc import Iterable, Sequence, Sized
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lastlayer.heads import Calibration
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
@@ -47,3 +51,13 @@ def count(n: int, noun: str) -> str:
     ('1 order', '8 orders')
     """
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def describe_calibration(found: "Calibration") -> str:
+    """Say in one line what a head was calibrated with, and whether that still holds."""
+    if found.stale:
+        return "calibration out of date, it has learned since: lastlayer calibrate makes it anew"
+    return (
+        f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}, and unknown "
+        f"inputs from a share of 1/{found.rows + 1} on"
+    )

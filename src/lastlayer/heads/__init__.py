@@ -10,6 +10,7 @@ from typing import Any
 from lastlayer.arguments import kind_of
 from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
+from lastlayer.heads.calibration import Calibration
 from lastlayer.heads.gradient.head import GradientHead
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.head_file import HeadFile, read_head
@@ -99,6 +100,8 @@ def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
         head = make_head(file.name, **_as_written(file.name, file.settings))
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
+        if "calibration" in file.parts:
+            head.calibration = Calibration.read(file.parts["calibration"])
     except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes
         raise FileFormatError(f"{path} does not hold a head of this version: {error}") from error
     return head
@@ -112,6 +115,7 @@ def _as_written(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 __all__ = [
+    "Calibration",
     "FeatureMap",
     "GradientHead",
     "Head",

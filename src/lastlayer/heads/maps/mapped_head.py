@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import MergeError, OptionError
+from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
 from lastlayer.heads.neighbours.memory import Memory
@@ -180,6 +181,23 @@ class MappedHead(Head):
 
     def _reading(self) -> tuple[FeatureMap, StatisticsHead]:
         return self._provisional or (self.map, self.inner)
+
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        feature_map, inner = self._reading()
+        measure = inner.relative_mahalanobis()
+        return torch.cat([measure.novelty(feature_map(rows)) for rows in self._cut(z)])
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        feature_map, inner = self._reading()
+        mapped = feature_map.graph(z)
+        logits = masked(inner._logits_graph(mapped), self.seen)
+        return logits, inner.relative_mahalanobis().graph(mapped)
+
+    def _own_temperature(self) -> float:
+        return self._reading()[1]._own_temperature()
+
+    def _rows_that_it_keeps(self) -> Memory:
+        return self.first
 
     def _logits(self, z: Tensor) -> Tensor:
         feature_map, inner = self._reading()

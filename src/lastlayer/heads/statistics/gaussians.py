@@ -13,6 +13,7 @@ from lastlayer.heads.head import Preset
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.budget import check_budget
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.covariance import oas
 from lastlayer.heads.statistics.head import StatisticsHead
 from lastlayer.heads.statistics.possible import (
     check_counts,
@@ -20,7 +21,6 @@ from lastlayer.heads.statistics.possible import (
     check_whole_classes,
     slack,
 )
-from lastlayer.heads.statistics.slda import oas
 
 
 class GaussianHead(StatisticsHead):

@@ -133,6 +133,13 @@ class RidgeHead(StatisticsHead):
         gram = within + cross @ apart
         return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n, self._samples())
 
+    def _own_temperature(self) -> float:
+        """As steep as discriminant analysis, whose logits of k equal classes are about k times so.
+
+        With them as they are, estimates of probabilities from 0 to 1, all classes would seem alike.
+        """
+        return 1 / int(self.seen.sum())
+
     def _samples(self) -> int | None:
         """Return how many samples there are, as far as it is known: what fades has weights only."""
         return None if self.fades else int(self.statistics.total)
