@@ -103,7 +103,10 @@ WRONG = {
     "unknown labels": ("forget h.safetensors week.parquet --label species", "unknown label 'owl'"),
     "never seen": ("forget h.safetensors known3.csv --label species", "were never observed"),
     "too many": ("forget h.safetensors twice.csv --label species", "only 100 are in"),
-    "other size": ("forget h.safetensors narrow.csv --label species", "features of size 8"),
+    "other size": (
+        "forget h.safetensors narrow.csv --label species",
+        "expected 8 features per row",
+    ),
     "other size to learn": ("fit narrow.csv --label species --head h.safetensors", "of size 8"),
     "other size to ask": ("predict h.safetensors narrow.csv --out l.csv", "of size 8"),
     "no rows": ("forget h.safetensors birds.csv --label species --class owl", "there are none"),
