@@ -9,6 +9,7 @@ head, the settings that make such a head anew, the format of the document, and w
   that it goes on as if it had never been saved.
 - ``calibration``: how logits become probabilities.
 - ``feature_map``: what is done to features before the head sees them: {"divide_by": 10.0}.
+- ``origin``: what it was learned from, in sentences, where that is many files.
 
 mean's sum of squared distances is the tensor ``statistics.spread``, NaN where a class was learned
 by version 0.1, which did not keep it. Files of 0.1 have no format and no optional part. A part
@@ -26,8 +27,8 @@ from lastlayer.errors import FileFormatError
 from lastlayer.files import read_tensors, write_tensors
 
 FORMAT = 2  # of the document; 1: version 0.1
-PARTS = ("class_names", "labels", "classifier", "feature_map", "calibration")
-_READ = PARTS[:4]  # the last has its place, and nobody fills it yet
+PARTS = ("class_names", "labels", "classifier", "feature_map", "origin", "calibration")
+_READ = PARTS[:5]  # the last has its place, and nobody fills it yet
 
 
 class HeadFile(NamedTuple):
@@ -69,7 +70,12 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
             f"{path} has a part '{part}', which this version cannot use: update lastlayer"
         )
     name, settings = document.get("head"), document.get("settings")
-    for part, kind in (("labels", str), ("classifier", dict), ("feature_map", dict)):
+    for part, kind in (
+        ("labels", str),
+        ("classifier", dict),
+        ("feature_map", dict),
+        ("origin", list),
+    ):
         if part in parts and not isinstance(parts[part], kind):
             raise FileFormatError(f"{path} does not say its {part} as this version does")
     if not isinstance(name, str) or not isinstance(settings, dict):

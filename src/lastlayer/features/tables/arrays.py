@@ -66,6 +66,19 @@ def open_npy(path: Path) -> Table:
     return Table(str(path), columns, get, stream)
 
 
+def open_array(path: Path) -> Table:
+    """Open one .npy file, whatever lies beside it."""
+    with reading(path, "a .npy file"), path.open("rb") as file:
+        columns = {path.stem: len(_header(file)[0])}
+
+    def stream(
+        numbers: Sequence[str], labels: Sequence[str], rows: int
+    ) -> Iterator[dict[str, Array]]:
+        yield from ({path.stem: some} for some in _rows_of_file(path, rows))
+
+    return Table(str(path), columns, lambda numbers, labels: {path.stem: _from_file(path)}, stream)
+
+
 def open_safetensors(path: Path) -> Table:
     """Open tensors that another program wrote."""
     with safe_open(path, framework="pt") as file:
