@@ -17,6 +17,8 @@ from lastlayer.features.tables.opening import is_dataset
 from lastlayer.progress import Tell
 from lastlayer.shards.fit import fit_shards
 from lastlayer.shards.listing import Sharded, is_sharded
+from lastlayer.shards.local import Local
+from lastlayer.shards.on_ray import OnRay
 from lastlayer.shards.reading import Wish
 
 Path_ = str | os.PathLike[str]
@@ -78,9 +80,12 @@ def fit(
     _go_on_with(clf, settings)
     if sharded:
         wish = Wish(choice(rows, CHOICES, "rows"), embedding, label)
-        return fit_shards(
-            cast(Sharded, data), clf, wish, parts=parts, broken=broken, progress=progress
-        )
+        runner = Local() if ray is None else OnRay(ray)
+        how: dict[str, Any] = {"parts": parts, "broken": broken, "progress": progress}
+        try:
+            return fit_shards(cast(Sharded, data), clf, wish, runner=runner, **how)
+        finally:
+            runner.close()
     for part in found:
         clf.learn_rows(part.z, labels_of(part), part.names)
     return clf

@@ -42,6 +42,9 @@ class Noting:
                 self.done.append(task["name"])
             yield task, do(task)
 
+    def prepare(self, folder: Path, shards: object) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

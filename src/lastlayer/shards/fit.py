@@ -17,7 +17,7 @@ from lastlayer.errors import DataError, LastLayerError
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head
 from lastlayer.progress import Meter, Tell
-from lastlayer.shards.listing import Sharded, list_shards
+from lastlayer.shards.listing import Shard, Sharded, list_shards
 from lastlayer.shards.local import Local
 from lastlayer.shards.parts import Parts
 from lastlayer.shards.plan import Plan, make_plan
@@ -31,6 +31,9 @@ Path_ = str | os.PathLike[str]
 
 class Runner(Protocol):
     """Does tasks, somewhere."""
+
+    def prepare(self, folder: Path, shards: Sequence[Shard]) -> None:
+        """Check that whoever does tasks can read shards, and write parts into the folder."""
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
         """Do tasks, and give each with its answer as soon as it is done."""
@@ -69,7 +72,23 @@ def fit_shards(
     if shards[0].labels:  # the embedding was the name of a folder
         wish = replace(wish, embedding=None)
     runner = runner or Local()
-    found = survey(shards, wish, partial(_run, runner), skip)
+    with _folder(parts) as folder:
+        runner.prepare(folder, shards)
+        found = survey(shards, wish, partial(_run, runner), skip)
+        return _learned(clf, found, wish, Parts(folder), runner, skip, progress, group_bytes)
+
+
+def _learned(
+    clf: HeadClassifier,
+    found: Survey,
+    wish: Wish,
+    parts: Parts,
+    runner: Runner,
+    skip: bool,
+    progress: Tell | None,
+    group_bytes: int | None,
+) -> HeadClassifier:
+    """Let a classifier take in what the shards hold."""
     scale = float(clf.feature_scale)
 
     def learn(head: Head, columns: Tensor) -> Head:
@@ -79,15 +98,13 @@ def fit_shards(
         called = _names_by_column(head, list(found.counts), columns)
         begin = head.fresh(len(called), None if first is None else first / scale).double()
         begin.class_names = called
-        with _folder(parts) as folder:
-            how = {"parts": str(folder), "skip": skip, "feature_scale": scale}
-            plan = make_plan(found.shards, found.abouts, begin, wish, how, group_bytes)
-            learned, found = _carry_out(plan, Parts(folder), begin, found, runner, progress)
+        how = {"parts": str(parts.folder), "skip": skip, "feature_scale": scale}
+        plan = make_plan(found.shards, found.abouts, begin, wish, how, group_bytes)
+        learned, found = _carry_out(plan, parts, begin, found, runner, progress)
         learned.class_names = None  # the classifier names them
         return head.merge(learned) if bool(head.seen.any()) else learned
 
-    clf.take_in(found.width, list(found.counts), learn, said=lambda: _sentence(found))
-    return clf
+    return clf.take_in(found.width, list(found.counts), learn, said=lambda: _sentence(found))
 
 
 def _run(runner: Runner, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:

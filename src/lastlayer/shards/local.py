@@ -10,6 +10,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from lastlayer.errors import LastLayerError
+from lastlayer.shards.listing import Shard
 from lastlayer.shards.work import Answer, Task, do
 
 TRIES = 2  # of a task whose process ends without an answer
@@ -39,6 +40,9 @@ class Local:
             yield from ((task, do(task)) for task in tasks)
             return
         yield from self._in_processes(tasks)
+
+    def prepare(self, folder: Path, shards: Sequence[Shard]) -> None:
+        """Check nothing: this machine sees what it has listed."""
 
     def close(self) -> None:
         """Leave nothing behind: there is nothing."""
