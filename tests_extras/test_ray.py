@@ -12,13 +12,15 @@ from typing import Any
 import piles
 import pytest
 import ray
+import torch
 from ray.cluster_utils import Cluster
 from same import assert_same
 from stopping import learn, starts, stopping, until
 
 import lastlayer as ll
 from lastlayer import cluster as clusters
-from lastlayer.errors import DataError, MissingPackageError, OptionError
+from lastlayer.errors import DataError, FileFormatError, MissingPackageError, OptionError
+from lastlayer.features import Images, ImageSet
 from lastlayer.shards.work import do
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the library are its own
@@ -283,13 +285,43 @@ def test_what_nodes_do_not_see(
         with pytest.raises(OptionError, match="does not see /no"):
             ll.fit(folder, "slda", **how)
     (folder / "part-1.parquet").write_bytes(b"damaged")
-    with pytest.raises(DataError.__mro__[1], match=r"part-1\.parquet"):
+    with pytest.raises(FileFormatError, match=r"part-1\.parquet"):
         ll.fit(folder, "slda", **how)
     clf = ll.fit(folder, "slda", **how, broken="skip")
     assert "left out 1 that could not be read: part-1.parquet" in clf.origin_[0]
     (folder / "part-1.parquet").unlink()
     assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
     assert whole.n_features_in_ == clf.n_features_in_
+
+
+def test_an_extraction(cluster: Cluster, tmp_path: Path) -> None:
+    """Its parts are made by the nodes; what is there from before is not made again."""
+    add(cluster, 2)
+    pixels = torch.arange(6000 * 3 * 4 * 4).reshape(6000, 3, 4, 4).remainder(251).byte()
+    labels = {"class": torch.arange(6000) % 3}
+    some = Images(pixels, labels), Images(pixels[:9], {"class": labels["class"][:9]})
+    images = ImageSet("toy", *some, names={"class": ("a", "b", "c")})
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 5))
+    told: list[int] = []
+
+    def transform(x: torch.Tensor) -> torch.Tensor:
+        return x / 255
+
+    expected = ll.extract(images, network, transform, tmp_path / "here.safetensors")
+    made = ll.extract(
+        images, network, transform, tmp_path / "ray.safetensors", ray=cluster.address,
+        progress=lambda done, total: told.append(done),
+    )  # fmt: skip
+    assert told[-1] == 6009
+    assert made.fingerprint == expected.fingerprint
+    assert not (tmp_path / "ray.safetensors.parts").exists()
+    broken = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(47, 5))
+    with pytest.raises(Exception, match="shapes cannot be multiplied"):
+        ll.extract(images, broken, transform, tmp_path / "no.safetensors", ray=cluster.address)
+    network[1].weight.data[0] = torch.nan
+    with pytest.raises(DataError, match="expected finite features, but image"):
+        ll.extract(images, network, transform, tmp_path / "no.safetensors", ray=cluster.address)
 
 
 def test_a_cluster_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

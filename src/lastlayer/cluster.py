@@ -126,7 +126,7 @@ class Cluster:
         if not found["sees"] or not answer.exists():
             raise OptionError(
                 f"expected a folder that all nodes share, but {name} does not see {answer.parent}: "
-                "choose one on a file system that they share with --parts"
+                "choose one on a file system that they share (--parts, --out)"
             )
         if found["missing"]:
             raise OptionError(
@@ -134,7 +134,12 @@ class Cluster:
             )
 
     def run(
-        self, do: Callable[..., Any], tasks: Sequence[Any], *shared: Any, gpus: float = 0
+        self,
+        do: Callable[..., Any],
+        tasks: Sequence[Any],
+        *shared: Any,
+        cpus: int = 1,
+        gpus: float = 0,
     ) -> Iterator[tuple[Any, Any]]:
         """Do tasks wherever there is room, and give each with its answer as soon as it is done.
 
@@ -142,10 +147,11 @@ class Cluster:
             do: called with a task, and what is shared; it must not matter how often.
             tasks: what is to be done.
             *shared: what ``share`` gave.
+            cpus: that a task needs.
             gpus: that a task needs.
         """
         remote = self.ray.remote(_alone).options(
-            num_cpus=1, num_gpus=gpus, max_retries=RETRIES, scheduling_strategy="SPREAD"
+            num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, scheduling_strategy="SPREAD"
         )
         waiting = {remote.remote(do, task, *shared): task for task in tasks}
         try:

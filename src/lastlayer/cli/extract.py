@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lastlayer.cli.app import DATA, app
+from lastlayer.cli.fit import RayOption
 from lastlayer.cli.out import Force, make_room
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
@@ -64,6 +65,7 @@ def extract(
     split: Annotated[
         str | None, typer.Option(help="Column that says train or test, of texts.")
     ] = None,
+    ray: RayOption = None,
     force: Force = False,
 ) -> None:
     """Compute features of images or texts on a frozen network; run again, it goes on."""
@@ -100,6 +102,7 @@ def extract(
                 dtype=dtype,
                 batch_size=batch_size,
                 device=device,
+                ray=ray,
                 progress=tell or (lambda done, total: None),
                 say=print,
             )
@@ -122,6 +125,7 @@ def extract(
             batch_size=batch_size,
             workers=workers,
             device=device,
+            ray=ray,
             progress=tell,
         )
     print(f"wrote {out}: {data}, in {monotonic() - start:.0f} s")
