@@ -28,6 +28,7 @@ from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 EPOCHS = 5  # as in the paper
 STEPS = 200  # at least: a set of few batches is shown more often
 ANSWERED = 1 << 13  # rows that are answered at once
+SCORED = 1 << 22  # and logits: with many classes, fewer rows
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
 Array = NDArray[Any]
@@ -269,7 +270,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Give the label (n,) of each row of features (n, h), and how probable it is (n,)."""
         self._check_width(z)
         labels, probabilities = [], []
-        for part in z.split(ANSWERED):
+        for part in z.split(max(1, min(ANSWERED, SCORED // len(self.classes_)))):
             shares = torch.softmax(torch.from_numpy(self._in_order(self._divided(part))), dim=1)
             most, winners = shares.max(dim=1)
             labels.append(self.classes_[winners.numpy()])

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from lastlayer.arguments import a_path, choice
+from lastlayer.arguments import a_path, choice, whole
 from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import DataError, OptionError
 from lastlayer.estimator import HeadClassifier
@@ -64,6 +64,8 @@ def fit(
     >>> clf.predict(data.test.z[:3].numpy()).tolist()
     ['dog', 'ship', 'ship']
     """
+    if random_state is not None:
+        whole(random_state, "random_state", least=0, most=2**32 - 1)
     sharded = goes_by_shards(data, head)
     if not sharded and (ray is not None or parts is not None or broken != "stop"):
         raise OptionError(
