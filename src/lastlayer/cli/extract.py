@@ -7,10 +7,13 @@ from typing import Annotated
 import typer
 
 from lastlayer.cli.app import DATA, app
-from lastlayer.cli.fit import RayOption
 from lastlayer.cli.out import Force, make_room
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
+
+RayOption = Annotated[
+    str | None, typer.Option(help="Work on a Ray cluster: its address, auto, or local.")
+]
 
 
 @app.command(rich_help_panel=DATA)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lastlayer.cli.app import USE, app
+from lastlayer.cli.extract import RayOption
 from lastlayer.cli.out import Force, make_room
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
@@ -22,10 +23,6 @@ ShardsArgument = Annotated[
         help="A features file, cifar10 or cifar100, or a table that import takes; or shards: a "
         "folder, or a pattern such as 'shards/*.parquet'."
     ),
-]
-RayOption = Annotated[
-    str | None,
-    typer.Option(help="Work on a Ray cluster: its address, auto, or local."),
 ]
 EmbeddingOption = Annotated[
     str | None, typer.Option(help="Columns of embeddings of a table, as import takes them.")

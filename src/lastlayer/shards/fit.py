@@ -69,8 +69,8 @@ def fit_shards(
     """
     if getattr(clf, "calibration", None) is not None:
         raise OptionError(
-            "cannot hold rows of shards out to calibrate with: leave out calibration, and calibrate "
-            "the head afterwards with rows that are in no shard"
+            "cannot hold rows of shards out to calibrate with: leave out calibration, and "
+            "calibrate the head afterwards, with rows that are in no shard"
         )
     skip = choice(broken, ("stop", "skip"), "broken") == "skip"
     shards = list_shards(source, wish.rows, wish.embedding)
