@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import piles
@@ -162,7 +163,8 @@ def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
         clf = ll.HeadClassifier("slda", random_state=0)
-        fit_shards(folder, clf, Wish(label="species"), runner=Local(2), group_bytes=1)
+        with closing(Local(2)) as runner:
+            fit_shards(folder, clf, Wish(label="species"), runner=runner, group_bytes=1)
     assert (tmp_path / "killed").exists()
     assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
 

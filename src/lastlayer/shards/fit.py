@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,7 +64,7 @@ def fit_shards(
             until somebody removes it: the classifier may not be saved yet. None: a temporary one.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
         progress: Is told how many rows are learned, and how many there are.
-        runner: Does the tasks; None: all cores of this machine.
+        runner: Does the tasks, and is left open; None: all cores of this machine.
         group_bytes: Of the shards that make a part, if not what suits them.
     """
     if getattr(clf, "calibration", None) is not None:
@@ -76,8 +76,8 @@ def fit_shards(
     shards = list_shards(source, wish.rows, wish.embedding)
     if shards[0].labels:  # the embedding was the name of a folder
         wish = replace(wish, embedding=None)
-    runner = runner or Local()
-    with _folder(parts) as folder:
+    with _folder(parts) as folder, closing(Local()) as here:
+        runner = runner or here
         runner.prepare(folder, shards)
         found = survey(shards, wish, partial(_run, runner), skip)
         return _learned(clf, found, wish, Parts(folder), runner, skip, progress, group_bytes)

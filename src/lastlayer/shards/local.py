@@ -28,11 +28,12 @@ class Local:
 
     Args:
         processes: How many at a time; None: as many as there are cores. One task, or one process,
-            is done here, with all of PyTorch's threads.
+            is done here, with all of PyTorch's threads. They stay until it is closed.
     """
 
     def __init__(self, processes: int | None = None) -> None:
         self._processes = processes or cores()
+        self._workers: list[_Worker] = []
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
         """Do tasks, and give each with its answer as soon as it is done."""
@@ -45,11 +46,18 @@ class Local:
         """Check nothing: this machine sees what it has listed."""
 
     def close(self) -> None:
-        """Leave nothing behind: there is nothing."""
+        """End the processes."""
+        for worker in self._workers:
+            worker.end()
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
 
     def _in_processes(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
         """Let threads wait for processes, one each."""
-        workers = [_Worker() for _ in range(min(len(tasks), self._processes))]
+        while len(self._workers) < min(len(tasks), self._processes):
+            self._workers.append(_Worker())
+        workers = self._workers
         free: SimpleQueue[_Worker] = SimpleQueue()
         for worker in workers:
             free.put(worker)
@@ -68,12 +76,12 @@ class Local:
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for one in done:
                     yield waiting.pop(one), one.result()
-        finally:
+        except BaseException:  # whoever asked has had enough
             for worker in workers:
                 worker.end()
+            raise
+        finally:
             pool.shutdown(cancel_futures=True)
-            for worker in workers:
-                worker.close()
 
 
 class _Worker:

@@ -14,8 +14,8 @@ from lastlayer.shards.work import Task
 
 FORMAT = 1  # of parts: another one gets other names
 LEAST = 64 << 20  # bytes of features in a group
-MOST_GROUPS = 256
-BESIDE_STATE = 8  # times the size of a part: so many bytes of features it stands for at least
+FEW, MOST = 16, 256  # groups: so many where there are enough shards, and at most
+BESIDE_STATE = 4  # times the size of a part: so many bytes of features it stands for
 FAN = 8  # parts that are merged at a time
 
 
@@ -83,7 +83,8 @@ def _suitable(shards: Sequence[Shard], head: Head) -> int:
     """Say how many bytes a group should have: enough to be worth a part, not too many to lose."""
     state: int = sum(tensor.nbytes for tensor in head.state_dict().values())
     total = sum(shard.size for shard in shards)
-    return max(LEAST, -(-total // MOST_GROUPS), BESIDE_STATE * state)
+    worth = min(BESIDE_STATE * state, total // FEW)
+    return max(LEAST, -(-total // MOST), worth)
 
 
 def _groups(shards: Sequence[Shard], size: int) -> list[tuple[int, int]]:
