@@ -203,7 +203,7 @@ class _OfTable:
 
     def _width(self) -> int:
         columns = self.chosen[0].embedding
-        read = next(iter(self.features.read_pieces(columns, [], 1)))
+        read = next(iter(self.features.read_pieces(columns, [], 1, most=1)))
         return int(stacked(self.features, columns, read).shape[1])
 
     def _labels(self, one: Chosen) -> Iterator[dict[str, Array]]:

@@ -57,7 +57,7 @@ def open_npy(path: Path) -> Table:
         return {name: _from_file(files[name]) for name in (*numbers, *labels)}
 
     def stream(
-        numbers: Sequence[str], labels: Sequence[str], rows: int
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
         names = [*numbers, *labels]
         streams = [_rows_of_file(files[name], rows) for name in names]
@@ -72,7 +72,7 @@ def open_array(path: Path) -> Table:
         columns = {path.stem: len(_header(file)[0])}
 
     def stream(
-        numbers: Sequence[str], labels: Sequence[str], rows: int
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
         yield from ({path.stem: some} for some in _rows_of_file(path, rows))
 
@@ -95,7 +95,7 @@ def open_safetensors(path: Path) -> Table:
             return {name: _array_of(file.get_tensor(name), name) for name in names}
 
     def stream(
-        numbers: Sequence[str], labels: Sequence[str], rows: int
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
         names = [*numbers, *labels]
         streams = [_rows_of_tensor(path, name, rows) for name in names]

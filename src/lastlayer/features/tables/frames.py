@@ -96,7 +96,7 @@ def open_shards(source: Path, files: Sequence[Path], names: dict[str, list[str]]
     schema = arrow_stream.schema_of(files[0])
 
     def stream(
-        numbers: Sequence[str], labels: Sequence[str], rows: int
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
         start = 0
         for file in files:
@@ -158,13 +158,14 @@ def _lazy(
             return _arrays(table, numbers, labels)
 
     def stream(
-        numbers: Sequence[str], labels: Sequence[str], rows: int
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
         columns, start = [*numbers, *labels], 0
         with reading(path, f"a {path.suffix.lower()} file"):
             if size is not None:
                 check_growth(path, size(columns), ", ".join(columns[:5]))
-            for piece in _pieces(lazy.select(columns), rows):
+            some = lazy.select(columns)
+            for piece in _pieces(some if most is None else some.head(most), rows):
                 yield _arrays(piece, numbers, labels, start=start)
                 start += piece.height
 

@@ -11,7 +11,7 @@ from lastlayer.names import look_up
 
 Array = np.ndarray[Any, Any]
 Read = Callable[[Sequence[str], Sequence[str]], dict[str, Array]]
-Stream = Callable[[Sequence[str], Sequence[str], int], Iterator[dict[str, Array]]]
+Stream = Callable[[Sequence[str], Sequence[str], int, int | None], Iterator[dict[str, Array]]]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Table:
         columns: The number of dimensions of each column, in the file's order; 2: a row has a
             vector in it.
         get: Reads columns of numbers, and columns of labels, which may be of any type.
-        stream: Reads the same, so many rows at a time; None: the file can only be read whole.
+        stream: Reads the same, so many rows at a time, and if wished only the first few; None: the
+            file can only be read whole.
     """
 
     source: str
@@ -39,11 +40,17 @@ class Table:
         return table
 
     def read_pieces(
-        self, numbers: Sequence[str], labels: Sequence[str], rows: int
+        self, numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
         """Read some columns as ``read`` does, at most so many rows at a time.
 
         Only that many are in memory, unless the file is of a kind that can only be read whole.
+
+        Args:
+            numbers: Columns of numbers.
+            labels: Columns of labels.
+            rows: How many at a time.
+            most: No more than the first so many are needed; None: all are.
         """
         if self.stream is None:
             table = self.read(numbers, labels)
@@ -51,7 +58,7 @@ class Table:
                 yield {name: values[start : start + rows] for name, values in table.items()}
             return
         n = 0
-        for piece in self.stream(*self._columns(numbers, labels), rows):
+        for piece in self.stream(*self._columns(numbers, labels), rows, most):
             height = self._height(piece)
             n += height
             for start in range(0, height, rows):  # a reader may give more than it was asked for
