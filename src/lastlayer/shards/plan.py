@@ -14,7 +14,7 @@ from lastlayer.shards.work import Task
 
 FORMAT = 1  # of parts: another one gets other names
 LEAST = 64 << 20  # bytes of features in a group
-FEW, MOST = 16, 256  # groups: so many where there are enough shards, and at most
+FEW, MOST = 16, 4096  # groups: so many where there are enough shards, and at most
 BESIDE_STATE = 4  # times the size of a part: so many bytes of features it stands for
 FAN = 8  # parts that are merged at a time
 
