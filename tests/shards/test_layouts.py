@@ -239,7 +239,7 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
     piles.frame(Z[:5], list(Y[:5])).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(OptionError, match="expected each shard once"):
         ll.fit([tmp_path / "a.parquet", tmp_path / "a.parquet"], "slda", label="species")
-    with pytest.raises(UnsupportedError, match="cannot learn from shards"):
+    with pytest.raises(UnsupportedError, match="cannot be learned in parts"):
         ll.fit(tmp_path, "linear", label="species")
     (tmp_path / "b.csv").write_text("z,y\n1,2\n")
     with pytest.raises(OptionError, match=r"shards of one type, got .csv, .parquet"):
@@ -259,3 +259,18 @@ def test_embeddings_without_labels(tmp_path: Path) -> None:
     np.save(tmp_path / "alone-1.npy", Z)
     with pytest.raises(OptionError, match="expected labels for"):
         ll.fit(str(tmp_path / "alone-*.npy"), "slda")
+
+
+def test_heads_that_cannot_be_merged_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"no table")
+    refused: list[tuple[str, dict[str, object]]] = [
+        ("cosine+single", {}),
+        ("slda", {"preset": "paper"}),
+        ("slda", {"options": {"half_life": 100}}),
+        ("knn", {"options": {"budget": 100}}),
+    ]
+    for name, settings in refused:
+        with pytest.raises(UnsupportedError, match="cannot be learned in parts"):
+            ll.fit(tmp_path, name, **settings)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="has no option 'widht'"):
+        ll.fit(tmp_path, "random_ridge", options={"widht": 7})

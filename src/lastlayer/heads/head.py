@@ -128,6 +128,7 @@ class Head(Resizable, ABC):
             first: rows (n, h) that fix, with those that it keeps, what depends on the first ones;
                 they are not learned.
         """
+        self._check_able("merges", "be learned in parts, as shards are,")
         return type(self)(**self.settings, n_classes=n_classes).to(self.seen.device)
 
     def observe(self, z: Tensor, y: Tensor) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from lastlayer.arguments import a_path, choice
 from lastlayer.errors import DataError, LastLayerError, OptionError
 from lastlayer.estimator import HeadClassifier
-from lastlayer.heads import Head
+from lastlayer.heads import Head, make_head
 from lastlayer.progress import Meter, Tell
 from lastlayer.shards.listing import Shard, Sharded, list_shards
 from lastlayer.shards.local import Local
@@ -72,6 +72,7 @@ def fit_shards(
             "cannot hold rows of shards out to calibrate with: leave out calibration, and "
             "calibrate the head afterwards, with rows that are in no shard"
         )
+    _check_mergeable(clf)
     skip = choice(broken, ("stop", "skip"), "broken") == "skip"
     shards = list_shards(source, wish.rows, wish.embedding)
     if shards[0].labels:  # the embedding was the name of a folder
@@ -98,7 +99,6 @@ def _learned(
 
     def learn(head: Head, columns: Tensor) -> Head:
         nonlocal found
-        head._check_able("merges", "learn from shards, which are merged,")
         first, found = _first_rows(found, wish, head.rows_to_begin, skip)
         called = _names_by_column(head, list(found.counts), columns)
         begin = head.fresh(len(called), None if first is None else first / scale).double()
@@ -110,6 +110,15 @@ def _learned(
         return head.merge(learned) if bool(head.seen.any()) else learned
 
     return clf.take_in(found.width, list(found.counts), learn, said=lambda: _sentence(found))
+
+
+def _check_mergeable(clf: HeadClassifier) -> None:
+    """Refuse a head that cannot be learned in parts before anything is read."""
+    if hasattr(clf, "head_"):
+        clf.head_.fresh()
+        return
+    options = dict(clf.options or {}) | ({} if clf.lr is None else {"lr": clf.lr})
+    make_head(clf.head, in_features=1, mask=clf.mask, preset=clf.preset, **options).fresh()
 
 
 def _run(runner: Runner, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
