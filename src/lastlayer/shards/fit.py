@@ -210,7 +210,8 @@ def _folder(parts: Path_ | None) -> Iterator[Path]:
 
 def _sentence(found: Survey) -> str:
     """Say what a head was learned from, without a path of this machine."""
-    said = f"learned {found.n} rows of {len(found.shards)} shards"
+    n = len(found.shards)
+    said = f"learned {found.n} rows of {n} shard{'' if n == 1 else 's'}"
     if not found.broken:
         return said
     named = [f"{Path(path).name} ({why})" for path, why in [*found.broken.items()][:LISTED]]
