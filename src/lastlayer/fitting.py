@@ -16,7 +16,7 @@ from lastlayer.features.rows import CHOICES, Rows, Source, read_rows
 from lastlayer.features.tables.opening import is_dataset
 from lastlayer.progress import Tell
 from lastlayer.shards.fit import fit_shards
-from lastlayer.shards.listing import Sharded, is_sharded
+from lastlayer.shards.listing import Sharded, is_sharded, list_shards
 from lastlayer.shards.local import Local
 from lastlayer.shards.on_ray import OnRay
 from lastlayer.shards.reading import Wish
@@ -176,6 +176,14 @@ def goes_by_shards(data: object, head: Path_ | HeadClassifier) -> bool:
     if is_head_file(head):
         return HeadClassifier.load(head).head_.abilities.merges
     return card_of(split_name(str(head), None)[0]).abilities.merges
+
+
+def files_of(data: Path_) -> list[Path]:
+    """List the files that data are read from, as far as they are files."""
+    if is_sharded(data):
+        return [Path(shard.path) for shard in list_shards(data, "all")]
+    path = a_path(data)
+    return [path] if path.is_file() else []
 
 
 def is_head_file(head: Path_) -> bool:

@@ -181,3 +181,15 @@ def test_a_classifier_stays_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="NaN"):
         ll.fit(folder, clf, label="species")
     assert (clf.predict(TEST).tolist(), clf.origin_, clf.classes_.tolist()) == before
+
+
+def test_no_shard_is_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = piles.parquet(tmp_path / "shards")
+    for source in (folder, folder / "*.parquet"):
+        out = folder / "part-1.parquet"
+        command = f"fit {source} --head slda --label species --out {out} --force"
+        assert piles.run(monkeypatch, command) == 1
+        assert "expected another file as --out than those that are read" in capsys.readouterr().err
+    assert pl.read_parquet(folder / "part-1.parquet").height > 0

@@ -65,8 +65,8 @@ def fit(
     Of shards, run again after a kill, it goes on where it was.
     """
     from lastlayer.features.rows import read_rows  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.fitting import files_of, goes_by_shards, is_head_file, update  # noqa: PLC0415
     from lastlayer.fitting import fit as train  # noqa: PLC0415
-    from lastlayer.fitting import goes_by_shards, is_head_file, update  # noqa: PLC0415
 
     given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
     given = {name: value for name, value in given.items() if value is not None}
@@ -79,7 +79,7 @@ def fit(
     if place is None:
         raise OptionError("expected the file to write as --out: a new head needs one")
     same = goes_on and place.exists() and place.samefile(head)
-    make_room(place, *([Path(features)] if Path(features).is_file() else []), force=force or same)
+    make_room(place, *files_of(features), force=force or same)
     if goes_on and (wrong := given.keys() - {"epochs"}):
         raise OptionError(f"{head} goes on as it was made: leave out {', '.join(sorted(wrong))}")
     found: Any = features
