@@ -36,10 +36,12 @@ test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
 
-# What needs sentence-transformers or datasets: in one environment of its own, with the same PyTorch.
+# What needs sentence-transformers, datasets or Ray: in one environment of its own, with the same
+# PyTorch. Ray's tests start clusters of several nodes: one after the other.
 test-extras .venv-extras/.dev: BIN = .venv-extras/bin
 test-extras: .venv-extras/.dev
-	$(BIN)/pytest -n auto tests_extras
+	$(BIN)/pytest -n auto tests_extras --ignore-glob '*/test_ray*.py'
+	$(BIN)/pytest -n 0 tests_extras/test_ray*.py
 
 # Studies of heads killed so often, those of networks, extractions and reports a fifth or a fourth as
 # often, must end with the same bits: make test does it 20 times.
@@ -105,9 +107,9 @@ clean:
 	@touch $@
 
 .venv-extras/.dev: .venv-extras/.made pyproject.toml constraints.txt constraints-extras.txt
-	@echo "installing lastlayer with sentence-transformers and datasets into .venv-extras (minutes)"
+	@echo "installing lastlayer with sentence-transformers, datasets and Ray into .venv-extras (minutes)"
 	@$(INSTALL) -c constraints.txt setuptools torch
-	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,dev]' datasets
+	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,ray,dev]' datasets
 	@touch $@
 
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \

@@ -11,6 +11,10 @@ from lastlayer.cli.out import Force, make_room
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
 
+RayOption = Annotated[
+    str | None, typer.Option(help="Work on a Ray cluster: its address, auto, or local.")
+]
+
 
 @app.command(rich_help_panel=DATA)
 def extract(
@@ -64,6 +68,7 @@ def extract(
     split: Annotated[
         str | None, typer.Option(help="Column that says train or test, of texts.")
     ] = None,
+    ray: RayOption = None,
     force: Force = False,
 ) -> None:
     """Compute features of images or texts on a frozen network; run again, it goes on."""
@@ -100,6 +105,7 @@ def extract(
                 dtype=dtype,
                 batch_size=batch_size,
                 device=device,
+                ray=ray,
                 progress=tell or (lambda done, total: None),
                 say=print,
             )
@@ -122,6 +128,7 @@ def extract(
             batch_size=batch_size,
             workers=workers,
             device=device,
+            ray=ray,
             progress=tell,
         )
     print(f"wrote {out}: {data}, in {monotonic() - start:.0f} s")
