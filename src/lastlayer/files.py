@@ -1,4 +1,4 @@
-"""Our files: safetensors with JSON metadata and a checksum, written whole or not at all."""
+"""Our files: safetensors with JSON metadata and a checksum, written completely or not at all."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ _CHUNK = 1 << 22
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Name the content of some tensors: a digest of their names, types, shapes and bytes."""
+    """Return a digest of some tensors: of their names, types, shapes and bytes."""
     digests = {}
     for name, tensor in tensors.items():
         digest = hashlib.sha256()
@@ -45,7 +45,7 @@ def write_tensors(
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a file of one kind ("features", "head"); an interrupted write leaves nothing behind."""
+    """Write a file of one kind ("features", "head"); an interrupted write leaves no trace."""
     path = a_path(path)
     document: dict[str, Any] = {"kind": kind, "format": FORMAT, "metadata": dict(metadata)}
     document["checksum"] = _checksum(fingerprint(tensors), document["metadata"])
@@ -86,7 +86,7 @@ def read_tensors(
 
 
 def kind_of_file(path: Path) -> str | None:
-    """Say which kind of file of ours it is; None: a safetensors file of another program."""
+    """Return which kind of our files it is; None: a safetensors file of another program."""
     with reading(path, "a safetensors file"), _opened(path) as file:
         try:
             kind = json.loads((file.metadata() or {})[_KEY])["kind"]
@@ -203,7 +203,8 @@ def _opened(path: Path) -> Iterator[safe_open]:
         file = safe_open(path, framework="pt")
     except SafetensorError as error:
         raise FileFormatError(
-            f"expected a safetensors file, but {path} is none, truncated or damaged: {say(error)}"
+            f"expected a safetensors file, but {path} is not one, or is truncated or damaged: "
+            f"{say(error)}"
         ) from error
     with file:
         yield file
@@ -218,7 +219,7 @@ def _checksum(content: str, metadata: Mapping[str, Any]) -> str:
 
 
 def _document(said: Mapping[str, str] | None, path: Path, kind: str) -> dict[str, Any]:
-    """Take what we wrote about a file from its metadata."""
+    """Return what we wrote about a file in its metadata."""
     try:
         document = json.loads((said or {})[_KEY])
         found, version = document["kind"], document["format"]
@@ -232,6 +233,6 @@ def _document(said: Mapping[str, str] | None, path: Path, kind: str) -> dict[str
     if not isinstance(version, int) or version > FORMAT:
         raise FileFormatError(
             f"{path} has format {short(version)}, but this version reads up to {FORMAT}: "
-            "update lastlayer"
+            "upgrade lastlayer"
         )
     return dict(document)

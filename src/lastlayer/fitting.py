@@ -226,7 +226,7 @@ def is_head_file(head: Path_) -> bool:
 
 
 def labels_of(part: Rows) -> Any:
-    """Give the labels of rows, which there must be."""
+    """Return the labels of rows, which there must be."""
     if part.y is None:
         raise DataError("expected labels for these rows, but there are none")
     return part.y

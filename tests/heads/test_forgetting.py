@@ -52,7 +52,7 @@ def test_what_an_outlier_has_drowned_is_refused(size: float, options: dict[str, 
     head.observe(z, y)
     head.observe(*outlier)
     before = snapshot(head)
-    with pytest.raises(DataError, match=r"cannot forget exactly.*new head.*observe what stays"):
+    with pytest.raises(DataError, match=r"cannot forget exactly.*new head.*observe what remains"):
         head.forget(*outlier)
     assert_same_bits(snapshot(head), before)
 

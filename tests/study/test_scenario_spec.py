@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_data import small_data
 
-from lastlayer.catalogue import SCENARIOS
+from lastlayer.catalogue import KINDS, SCENARIOS, KindCard
 from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.scenarios import incremental, lifelong
 from lastlayer.study import ScenarioSpec
@@ -105,3 +105,18 @@ def test_a_given_scenario_takes_its_test_rows_into_another_order() -> None:
     without = GivenScenario(dataclasses.replace(made, test_tasks=None))
     assert without.build(data, order=1).test_tasks is None
     assert with_tests.label == made.label
+
+
+def test_an_unknown_scenario_is_answered_with_every_kind_as_it_is_written() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        ScenarioSpec("wanderings")
+    for card in KINDS.values():
+        assert card.form in str(caught.value)
+
+
+@pytest.mark.parametrize("card", KINDS.values(), ids=lambda card: card.name)
+def test_a_kind_is_written_as_its_card_says(card: KindCard) -> None:
+    spec = ScenarioSpec.parse(card.form)
+    assert (spec.kind, str(spec)) == (card.name, card.form)
+    given = {name for name in ("tasks", "by") if getattr(spec, name) is not None}
+    assert given == ({card.argument} if card.argument else set())

@@ -62,12 +62,12 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
     if type(version) is not int or version > FORMAT:
         raise FileFormatError(
             f"{path} has head format {version}, but this version reads up to {FORMAT}: "
-            "update lastlayer"
+            "upgrade lastlayer"
         )
     parts = {key: document[key] for key in document.keys() - {"head", "settings", "format"}}
     for part in sorted(parts.keys() - set(PARTS)):
         raise FileFormatError(
-            f"{path} has a part '{part}', which this version cannot use: update lastlayer"
+            f"{path} has a part '{part}', which this version cannot use: upgrade lastlayer"
         )
     name, settings = document.get("head"), document.get("settings")
     for part, kind in (

@@ -212,7 +212,7 @@ def fill(
 
 
 def _pieces(rows: Rows, frozen: Frozen, dtype: torch.dtype, skip: bool, workers: int) -> Make:
-    """Give what computes the features of batches of images."""
+    """Return what computes the features of batches of images."""
 
     def make(batches: Sequence[range]) -> Iterator[Piece]:
         for batch in load(rows, batches, workers, pinned=frozen.on_gpu):

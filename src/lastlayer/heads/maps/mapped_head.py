@@ -228,7 +228,7 @@ def _map_of(like: object) -> FeatureMap:
 
 
 def _taken_from(like: object, in_features: int) -> dict[str, Any]:
-    """Give the width, the map and the seed of a map that is handed over."""
+    """Return the width, the map and the seed of a map that is handed over."""
     found = _map_of(like)
     if found.in_features != in_features:
         raise OptionError(
