@@ -66,13 +66,13 @@ GALLERY = summary \
     interference-cifar10-resnet20-cifar100-weight_norm-risk \
     first-task-cifar100_lifelong-resnet20-cifar100 \
     repairs-cifar10-resnet20-cifar100
-REPLAY_GALLERY = replay-balance-cifar10-images-cifar10-5-epochs-a-task \
-    replay-images-cifar10-images-cifar10-5-epochs-a-task \
-    replay-causes-cifar10-images-cifar10-5-epochs-a-task \
-    replay-drift-angle-0-01-cifar10-images-cifar10-5-epochs-a-task \
-    replay-drift-along-0-01-cifar10-images-cifar10-5-epochs-a-task \
-    replay-balance-cifar10-images-cifar10-20-epochs-a-task-clipped-at-10-the-authors-starts-bfloat16 \
-    replay-causes-cifar10-images-cifar10-20-epochs-a-task-clipped-at-10-the-authors-starts-bfloat16
+REPLAY_GALLERY = replay-balance-cifar10-images-cifar10-5-epochs-a-task-2000-remembered-of-a-class \
+    replay-images-cifar10-images-cifar10-5-epochs-a-task-2000-remembered-of-a-class \
+    replay-causes-cifar10-images-cifar10-5-epochs-a-task-2000-remembered-of-a-class \
+    replay-drift-angle-0-01-cifar10-images-cifar10-5-epochs-a-task-2000-remembered-of-a-class \
+    replay-drift-along-0-01-cifar10-images-cifar10-5-epochs-a-task-2000-remembered-of-a-class \
+    replay-balance-cifar10-images-cifar10-20-epochs-a-task-2000-remembered-of-a-class-clipped-a-e1abb230 \
+    replay-causes-cifar10-images-cifar10-20-epochs-a-task-2000-remembered-of-a-class-clipped-at-bf334eb5
 gallery: .venv/.ready
 	$(BIN)/lastlayer report results/paper
 	$(BIN)/lastlayer report results/replay

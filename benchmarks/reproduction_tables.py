@@ -118,7 +118,7 @@ def _claims() -> Iterator[str]:
         counted, others = part.filter("counts"), part.filter(~pl.col("counts"))
         told = "<br>".join(
             f"{row['setting']}: **{MARKS[row['verdict']]} {row['verdict']}**; {row['numbers']}"
-            for row in counted.iter_rows(named=True)
+            for row in counted.drop_nulls("numbers").iter_rows(named=True)
         )
         beside = "<br>".join(
             f"{row['setting']}: {row['verdict']}" for row in others.iter_rows(named=True)

@@ -56,6 +56,13 @@ def test_what_is_no_path(value: object) -> None:
         a_path(value)
 
 
+def test_a_file_name_has_the_length_that_file_systems_take() -> None:
+    assert a_path("a/" + "x" * 255).name == "x" * 255
+    for long in ("x" * 256, "a/" + "ü" * 128 + "/b"):
+        with pytest.raises(OptionError, match="at most 255 bytes"):
+            a_path(long)
+
+
 @pytest.mark.parametrize("value", [None, 3, b"slda", ["slda"], {}])
 def test_a_name_is_text(value: Any) -> None:
     with pytest.raises(ArgumentError, match="expected the name of a head as name, got"):

@@ -10,6 +10,8 @@ from typing import Any
 
 from lastlayer.errors import ArgumentError, OptionError
 
+LONGEST_NAME = 255  # bytes; no usual file system takes a longer one
+
 
 def expect(value: object, kinds: type | tuple[type, ...], name: str, expected: str) -> None:
     """Raise ArgumentError unless ``value`` is of one of these types.
@@ -103,6 +105,10 @@ def a_path(value: Any, name: str = "path") -> Path:
         raise ArgumentError(f"expected a path as {name}, got {kind_of(value)}") from None
     if not text or "\0" in text or not _can_be_encoded(text):
         raise OptionError(f"expected a path as {name}, got {text!r}")
+    if max(len(os.fsencode(part)) for part in text.split("/")) > LONGEST_NAME:
+        raise OptionError(
+            f"expected file names of at most {LONGEST_NAME} bytes in {name}, got {short(text)}"
+        )
     return Path(text)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from lastlayer.arguments import a_path
+from lastlayer.arguments import a_path, whole
 from lastlayer.errors import DataError, OptionError
 from lastlayer.estimator import HeadClassifier
 from lastlayer.features.rows import Rows, Source, read_rows
@@ -44,6 +44,8 @@ def fit(
     >>> clf.predict(data.test.z[:3].numpy()).tolist()
     ['dog', 'ship', 'ship']
     """
+    if random_state is not None:
+        whole(random_state, "random_state", least=0, most=2**32 - 1)
     parts = read_rows(data, rows, embedding=embedding, label=label)
     if isinstance(head, HeadClassifier):
         clf = head

@@ -115,7 +115,10 @@ WRONG = {
         "fit birds.csv --label species --head h.safetensors --out birds.csv --force",
         "another file as --out",
     ),
-    "split": ("predict h.safetensors birds.csv --rows tset --out l.csv", "one of train, valid"),
+    "split": (
+        "predict h.safetensors birds.csv --rows tset --out l.csv",
+        "rows 'train' or 'validation' or",
+    ),
     "table": ("predict h.safetensors birds.csv --out labels.txt", "a .csv or .parquet file"),
     "head": ("fit birds.csv --label species --head sldaa --out x.safetensors", "mean 'slda'"),
     "option": ("fit birds.csv --label species --head knn --option k --out x.safetensors", "=value"),

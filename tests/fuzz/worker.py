@@ -23,9 +23,10 @@ MEMORY = 2 << 30  # bytes that a try may take beyond what the program itself nee
 
 
 def limit_memory() -> None:
-    """Let this process have so much more address space than it has now."""
+    """Let this process have so much more address space than it has now: the limit of one try."""
     now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, now + MEMORY))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (now + MEMORY, most))
 
 
 def judge(error: BaseException, lenient: bool = False) -> str:
@@ -116,8 +117,8 @@ def main() -> None:
     calls.targets()
     for head in (ll.heads.RandomRidgeHead, ll.heads.RandomSldaHead):  # narrow, to be fast
         cast(Any, head.__init__).__kwdefaults__["width"] = 50
-    limit_memory()
     for line in sys.stdin:
+        limit_memory()
         group, name, seed = json.loads(line)
         print(json.dumps(attempt(group, name, seed)), file=out, flush=True)
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from scipy import stats
 
 from lastlayer.analysis.verdict import paired_difference
 from lastlayer.catalogue import split_name
@@ -13,15 +14,29 @@ from lastlayer.training.replay import Network
 
 TOP = Path(__file__).parents[2]
 FOLDER = TOP / "results" / "replay"
-SETTINGS = {"5": (5, "pytorch"), "20": (20, "pytorch"), "20, authors'": (20, "authors")}
+FEW = "20, authors', 100 remembered"
+SETTINGS = {
+    "5": (5, "pytorch", 2000, "float32"),
+    "20": (20, "pytorch", 2000, "float32"),
+    "20, authors'": (20, "authors", 2000, "bfloat16"),
+    FEW: (20, "authors", 100, "bfloat16"),
+    "5, bfloat16": (5, "pytorch", 2000, "bfloat16"),
+}
+PLANS = {
+    "5": "5-epochs.toml",
+    "20": "20-epochs.toml",
+    "20, authors'": "authors-20-epochs.toml",
+    FEW: "authors-20-epochs-100-remembered.toml",
+    "5, bfloat16": "5-epochs-bfloat16.toml",
+}
 BALANCES = (0.01, 0.1, 0.5, 1.0)
 NAMES = ("linear", "linear+group", "weight_norm", "weight_norm+group")
 
 
 def networks(setting: str) -> pl.DataFrame:
-    epochs, start = SETTINGS[setting]
+    epochs, start, per_class, precision = SETTINGS[setting]
     runs = pl.read_csv(FOLDER / "runs.csv", schema_overrides={"diverged": pl.Int64})
-    return runs.filter(epochs=epochs, start=start)
+    return runs.filter(epochs=epochs, start=start, per_class=per_class, precision=precision)
 
 
 @pytest.fixture(name="table", scope="module")
@@ -42,8 +57,7 @@ def cell(table: pl.DataFrame, balance: float, name: str) -> dict[str, float | No
 
 
 def test_none_is_missing() -> None:
-    plans = {"5": "5-epochs.toml", "20": "20-epochs.toml", "20, authors'": "authors-20-epochs.toml"}
-    for setting, plan in plans.items():
+    for setting, plan in PLANS.items():
         blocks = read_plan(str(FOLDER / plan))[0].replay
         wanted = [run for block in blocks for run in block.runs((0, 1, 2))]
         rows = list(networks(setting).iter_rows(named=True))
@@ -57,7 +71,8 @@ def test_none_is_missing() -> None:
 
 @pytest.mark.parametrize(("balance", "setting"), [
     (0.01, "5"), (0.1, "5"), (0.5, "5"), (1.0, "5"), (0.01, "20"), (0.1, "20"),
-    (0.01, "20, authors'"), (0.1, "20, authors'"),
+    (0.01, "20, authors'"), (0.1, "20, authors'"), (0.5, "20, authors'"), (1.0, "20, authors'"),
+    (0.01, FEW),
 ])  # fmt: skip
 def test_accuracy(rows: list[list[str]], balance: float, setting: str) -> None:
     table = replay_accuracy(networks(setting))
@@ -83,7 +98,7 @@ def test_causes_of_loss(table: pl.DataFrame, rows: list[list[str]]) -> None:
 
 def test_what_group_masking_adds(rows: list[list[str]]) -> None:
     shown = [row for row in rows if len(row) == 4 and row[1] in SETTINGS]
-    assert len(shown) == 8
+    assert len(shown) == 11
     for balance, setting, *gains in shown:
         for layer, text in zip(("linear", "weight_norm"), gains, strict=True):
             some = networks(setting).filter(head=layer, balance=float(balance)).sort("seed")
@@ -94,10 +109,14 @@ def test_what_group_masking_adds(rows: list[list[str]]) -> None:
 
 def test_the_page_has_the_gains_of_the_networks() -> None:
     gains = pl.read_csv(FOLDER / "tables" / "masking_gain.csv")
-    assert len(gains) == 16
+    assert len(gains) == 23
     for row in gains.iter_rows(named=True):
-        start = "authors" if "authors" in row["setting"] else "pytorch"
-        setting = next(name for name, of in SETTINGS.items() if of == (row["epochs"], start))
+        words = row["setting"]
+        start = "authors" if "authors" in words else "pytorch"
+        per_class = 100 if "100 remembered" in words else 2000
+        precision = "bfloat16" if "bfloat16" in words else "float32"
+        of = (row["epochs"], start, per_class, precision)
+        setting = next(name for name, known in SETTINGS.items() if known == of)
         some = networks(setting).filter(head=row["head"], balance=row["balance"]).sort("seed")
         group, none = (100 * some.filter(mask=m)["final"].to_numpy() for m in ("group", "none"))
         found = paired_difference(group, none)
@@ -119,7 +138,8 @@ def test_numbers_in_the_text() -> None:
         less, more = (mean(runs, balance, name, forgetting) for name in ("linear+group", "linear"))
         assert f"{less} % instead of {more} % at {balance:g}" in text
     table = pl.read_csv(FOLDER / "tables" / "replay.csv")
-    table = table.filter(pl.col("setting").str.starts_with("5 epochs"))
+    five = pl.col("setting").str.starts_with("5 epochs")
+    table = table.filter(five, ~pl.col("setting").str.contains("bfloat16"))
     for balance in (0.01, 1.0):
         some = table.filter(balance=balance, head="linear")
         after = [some.filter(mask=mask)["learned"].item() for mask in ("group", "none")]
@@ -138,3 +158,30 @@ def test_numbers_in_the_text() -> None:
         for name in ("linear", "linear+group")
     ]
     assert ", ".join(falls) in text
+
+
+def test_what_20_epochs_of_the_authors_say() -> None:
+    text = " ".join((TOP / "docs" / "replay.md").read_text(encoding="utf-8").split())
+    pairs = networks("20, authors'").pivot(
+        "mask", index=["head", "balance", "seed"], values="final"
+    )
+    helps = pairs.filter(pl.col("group") > pl.col("none"))
+    assert f"It helps in {len(helps)} of the {len(pairs)} pairs" in text
+    few, many = (replay_accuracy(networks(s)) for s in (FEW, "20, authors'"))
+    apart = few.join(many, on=["balance", "head", "mask"]).select(
+        100 * (pl.col("mean") - pl.col("mean_right")).abs().max()
+    )
+    assert f"each mean is within {apart.item() + 0.05:.1f} points" in text
+
+
+def test_both_precisions_are_shown_seed_by_seed(rows: list[list[str]]) -> None:
+    for name in ("linear", "linear+group"):
+        head, mask = split_name(name)
+        single, half = (
+            100 * networks(s).filter(balance=0.01, head=head, mask=mask).sort("seed")["final"]
+            for s in ("5", "5, bfloat16")
+        )
+        seeds = [", ".join(f"{value:.2f}" for value in values) for values in (single, half)]
+        p = stats.ttest_rel(half, single).pvalue
+        wanted = [name, *seeds, f"{(half - single).mean():+.2f}", f"{p:.2f}"]
+        assert wanted in rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from safetensors import safe_open
 from torch import Tensor
 
-from lastlayer.arguments import a_path
+from lastlayer.arguments import a_path, choice, expect
 from lastlayer.errors import LabelError, OptionError
 from lastlayer.features.arrays import as_features
 from lastlayer.features.data import Features
@@ -49,9 +49,10 @@ def read_rows(
         label: The label column, if not the usual one.
         labelled: Whether there must be labels.
     """
-    if rows not in CHOICES:
-        raise OptionError(f"expected rows to be one of {', '.join(CHOICES)}, got '{rows}'")
+    choice(rows, CHOICES, "rows")
     if isinstance(source, list):
+        for part in source:
+            expect(part, Rows, "data", "rows that were read before")
         return source
     if isinstance(source, Features) or not _is_table(source):
         if embedding is not None:

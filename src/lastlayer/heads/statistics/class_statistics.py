@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, cast
 import torch
 from torch import Tensor
 
-from lastlayer.errors import DataError
+from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.finite import LARGEST, bad_features
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.moments import (
@@ -72,8 +72,13 @@ class ClassStatistics(Resizable):
         self._waiting = 0  # rows that have come and are not folded in
         self._room: tuple[Any, ...] | None = None  # (capacity, h) float64, and their labels
         self.register_buffer("count", torch.zeros(n_classes, dtype=torch.int64))
-        self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
-        self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
+        try:
+            self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
+            self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
+        except (RuntimeError, TypeError, OverflowError, MemoryError):
+            raise OptionError(
+                f"expected statistics that fit into memory, got {n_classes} classes of {h} features"
+            ) from None
         if scatter == "none":
             self.register_buffer("spread", torch.zeros(n_classes, dtype=torch.float64))
         self.register_buffer("wear", torch.zeros((), dtype=torch.float64))

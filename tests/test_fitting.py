@@ -1,0 +1,45 @@
+"""``ll.fit`` refuses what cannot be meant, by its argument's name."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lastlayer as ll
+from lastlayer.errors import ArgumentError, LastLayerError, OptionError
+
+
+@pytest.fixture
+def data() -> ll.Features:
+    z = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
+    return ll.Features.from_arrays(z, ["a", "b", "c"] * 4, test=0.25)
+
+
+@pytest.mark.parametrize("rows", [np.array([]), object(), None, ["train"]])
+def test_rows_are_one_of_four_words(data: ll.Features, rows: Any) -> None:
+    with pytest.raises(ArgumentError, match="expected rows 'train' or 'validation' or"):
+        ll.fit(data, rows=rows)
+
+
+def test_another_split_is_named(data: ll.Features) -> None:
+    with pytest.raises(OptionError, match="got 'training'"):
+        ll.fit(data, rows="training")
+
+
+@pytest.mark.parametrize("source", [[None], [1], set(), {"a": 1}, "x" * 300])
+def test_data_is_named_when_it_is_no_data(source: Any) -> None:
+    with pytest.raises(LastLayerError, match="expected"):
+        ll.fit(source)
+
+
+@pytest.mark.parametrize("state", [Path("nothing"), "seed", -1, 2**32, 0.5, [1]])
+def test_a_random_state_is_a_whole_number(data: ll.Features, state: Any) -> None:
+    with pytest.raises(LastLayerError, match="random_state"):
+        ll.fit(data, random_state=state)
+
+
+@pytest.mark.parametrize("head", ["slda", "ridge", "mean"])
+def test_statistics_that_no_memory_holds_are_refused(head: str) -> None:
+    with pytest.raises(OptionError, match="fit into memory"):
+        ll.make_head(head, in_features=2**31, n_classes=10**6)
