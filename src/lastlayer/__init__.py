@@ -59,7 +59,7 @@ _PACKAGES = (
     "scenarios", "study", "training",
 )  # fmt: skip
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)
 
 

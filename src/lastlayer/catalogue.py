@@ -415,6 +415,18 @@ def thrift(head: str) -> tuple[bool, bool, bool, int]:
     return card.abilities.keeps_samples, card.by_gradient, not card.abilities.linear, place
 
 
+def size_in_words(size: float) -> str:
+    """Write a number of bytes as one would say it.
+
+    >>> size_in_words(999), size_in_words(38_480), size_in_words(23_160_000)
+    ('999 B', '38 kB', '23 MB')
+    """
+    for unit, word in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {word}" if size < 10 * unit else f"{size / unit:.0f} {word}"
+    return f"{size:.0f} B"
+
+
 def able(ability: str) -> list[str]:
     """Return the heads with an ability by default, for errors that say what to use instead.
 

@@ -124,7 +124,7 @@ def test_a_merged_head_is_as_worn_as_both(name: str) -> None:
 
 @pytest.mark.parametrize("label", ["a", None, 1.0, [0], torch.tensor(0.0)])
 def test_a_class_to_forget_is_a_number(label: object) -> None:
-    head = make_head("slda", 2)
+    head = make_head("mean", 2)
     head.observe(torch.rand(6, 2), torch.tensor([0, 1] * 3))
     with pytest.raises(LastLayerError, match="class"):
         head.forget_class(label)  # type: ignore[arg-type]

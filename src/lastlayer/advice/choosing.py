@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lastlayer.advice.course import Course
 from lastlayer.advice.judging import Judgement
-from lastlayer.advice.needs import Needs, size_in_words, time_in_words
-from lastlayer.catalogue import card_of, thrift
+from lastlayer.advice.needs import Needs, time_in_words
+from lastlayer.catalogue import card_of, size_in_words, thrift
 from lastlayer.errors import DataError, OptionError
 
 MARGIN = 0.005  # a thriftier head may be shown to lose less than this

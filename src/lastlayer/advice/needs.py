@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, fields
 
 from lastlayer.arguments import real, short, whole
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue import card_of, size_in_words
 from lastlayer.errors import OptionError
 
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20,
@@ -79,18 +79,6 @@ def _read(text: str, units: dict[str, float] | dict[str, int], what: str) -> flo
     if match is None or match[2] not in units or float(match[1]) <= 0:
         raise OptionError(f"expected {what}, got '{short(text)}'")
     return float(match[1]) * units[match[2]]
-
-
-def size_in_words(size: float) -> str:
-    """Return a number of bytes as a person would say it.
-
-    >>> size_in_words(999), size_in_words(38_480), size_in_words(23_160_000)
-    ('999 B', '38 kB', '23 MB')
-    """
-    for unit, word in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {word}" if size < 10 * unit else f"{size / unit:.0f} {word}"
-    return f"{size:.0f} B"
 
 
 def time_in_words(seconds: float) -> str:

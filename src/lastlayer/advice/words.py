@@ -7,10 +7,10 @@ import torch
 from lastlayer.advice.choosing import MARGIN, Choice, Interval
 from lastlayer.advice.course import Course
 from lastlayer.advice.judging import Judgement
-from lastlayer.advice.needs import Needs, size_in_words, time_in_words
+from lastlayer.advice.needs import Needs, time_in_words
 from lastlayer.advice.references import Finer, References
 from lastlayer.advice.why import LINEAR, Why
-from lastlayer.catalogue import card_of, thrift
+from lastlayer.catalogue import card_of, size_in_words, thrift
 
 WORTH_SAYING = 0.01  # a price of never retraining above this comes first
 _REPAIRS = {

@@ -152,7 +152,8 @@ def _scenario(features: str, scenario: str | None, incremental: str | None, by: 
 
 def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
     """Yield a line for each head, or for several that give the same answers."""
-    from lastlayer.advice.needs import size_in_words, time_in_words  # noqa: PLC0415
+    from lastlayer.advice.needs import time_in_words  # noqa: PLC0415
+    from lastlayer.catalogue import size_in_words  # noqa: PLC0415
 
     yield "head", "right", "behind", "keeps", "prediction", ""
     lines: dict[str, list[dict[str, object]]] = {}

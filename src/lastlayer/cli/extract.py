@@ -11,6 +11,10 @@ from lastlayer.cli.out import Force, make_room
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
 
+RayOption = Annotated[
+    str | None, typer.Option(help="Work on a Ray cluster: its address, auto, or local.")
+]
+
 
 @app.command(rich_help_panel=DATA)
 def extract(
@@ -67,6 +71,7 @@ def extract(
     split: Annotated[
         str | None, typer.Option(help="Column that says train or test, for text.")
     ] = None,
+    ray: RayOption = None,
     force: Force = False,
 ) -> None:
     """Compute features of images or texts with a frozen network; rerun to resume."""
@@ -103,6 +108,7 @@ def extract(
                 dtype=dtype,
                 batch_size=batch_size,
                 device=device,
+                ray=ray,
                 progress=tell or (lambda done, total: None),
                 say=print,
             )
@@ -125,6 +131,7 @@ def extract(
             batch_size=batch_size,
             workers=workers,
             device=device,
+            ray=ray,
             progress=tell,
         )
     print(f"wrote {out}: {data}, in {monotonic() - start:.0f} s")

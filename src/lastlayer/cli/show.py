@@ -77,7 +77,10 @@ def _show_head(file: Path, every: bool) -> None:
     if options:
         print(f"options: {options}")
     named = "named" if "class_names" in kept else "without names"
-    print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}\n")
+    print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}")
+    for sentence in kept.get("origin", ()):
+        print(printable(str(sentence)))
+    print()
     names = head.class_names or [str(c) for c in range(head.n_classes)]
     counts = head.class_counts
     if counts is not None:

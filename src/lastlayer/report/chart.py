@@ -102,10 +102,18 @@ def told(*fields: tuple[str, str]) -> list[alt.Tooltip]:
     ]
 
 
-def with_band(table: pl.DataFrame) -> pl.DataFrame:
-    """Add both ends of mean ± deviation."""
-    around = pl.col("deviation").fill_null(0)
-    low, high = pl.col("mean") - around, pl.col("mean") + around
-    return table.with_columns(
-        low.round_sig_figs(6).alias("low"), high.round_sig_figs(6).alias("high")
-    )
+def with_band(
+    table: pl.DataFrame, reach: str = "deviation", whole: float | None = 100
+) -> pl.DataFrame:
+    """Add both ends of mean ± deviation.
+
+    Args:
+        table: with the columns mean and ``reach``.
+        reach: the column of what is added and taken away.
+        whole: what no share can be beyond, nor below 0; None: it is not a share.
+    """
+    around = pl.col(reach).fill_null(0)
+    ends = {"low": pl.col("mean") - around, "high": pl.col("mean") + around}
+    if whole is not None:
+        ends = {name: end.clip(0, whole) for name, end in ends.items()}
+    return table.with_columns(end.round_sig_figs(6).alias(name) for name, end in ends.items())

@@ -37,7 +37,9 @@ def draw(specs: Mapping[str, Mapping[str, Any]]) -> Drawn:
     Args:
         specs: of Vega-Lite, by the names of their files.
     """
-    jobs = [{"name": name, "spec": {**spec, "padding": ROOM}} for name, spec in specs.items()]
+    jobs = [
+        {"name": name, "spec": {**spec, "padding": _room(spec)}} for name, spec in specs.items()
+    ]
     files: dict[str, bytes] = {}
     missing: dict[str, str] = {}
     deaths = 0
@@ -55,6 +57,12 @@ def draw(specs: Mapping[str, Mapping[str, Any]]) -> Drawn:
             break
         missing[str(jobs.pop(0)["name"])] = ended  # the one it was at
     return Drawn(files, missing)
+
+
+def _room(spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return the room around a chart: as much as a file needs, and as the chart asks for."""
+    asked = spec.get("padding", {})
+    return {side: max(room, asked.get(side, 0)) for side, room in ROOM.items()}
 
 
 def javascript() -> tuple[str, str]:

@@ -28,6 +28,7 @@ BACKBONES = {  # pretraining and architecture → ours
     "ImageNet vgg": "vgg16",
     "ImageNet googlenet": "googlenet",
 }
+IMAGES = "images"  # what stands for a backbone where whole networks are trained
 SELECTED = {  # the learning rates that the text selects, for every mask
     "linear": 0.01,
     "linear_no_bias": 0.01,
@@ -35,6 +36,27 @@ SELECTED = {  # the learning rates that the text selects, for every mask
     "original_weight_norm": 0.1,
     "cosine": 0.1,
 }
+
+
+def of_the_paper(features: str) -> bool:
+    """Tell whether features are some of the paper's: its data sets behind its backbones, or images.
+
+    >>> of_the_paper("cifar10/resnet20-cifar100"), of_the_paper("cifar10.safetensors")
+    (True, False)
+    """
+    data, _, backbone = features.partition(" (")[0].partition("/")
+    return data in {name for name, _ in DATA.values()} and backbone in {*BACKBONES.values(), IMAGES}
+
+
+def cited(where: str, *tables: pl.DataFrame) -> str:
+    """Return where the paper shows this, for a caption; nothing unless all data are the paper's.
+
+    Args:
+        where: as "Fig. 4".
+        tables: what is shown, with a column ``features``.
+    """
+    shown = {str(name) for table in tables for name in table["features"].unique()}
+    return f" ({where})" if shown and all(map(of_the_paper, shown)) else ""
 
 
 class Block(NamedTuple):

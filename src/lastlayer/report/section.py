@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import altair as alt
 import polars as pl
 
-from lastlayer.report.drift import title_of
+from lastlayer.report.drift import titles_of
 from lastlayer.report.sheet import Sheet
 from lastlayer.report.shown import Table
 
@@ -82,8 +82,10 @@ class Topic:
 
 def by_stream(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     """Take a table apart by stream, each with its title, in the order of its rows."""
-    parts = table.group_by("features", "scenario", "label", maintain_order=True)
-    return [(title_of(str(key[0]), str(key[1])), part) for key, part in parts]
+    groups = table.group_by("features", "scenario", "label", maintain_order=True)
+    parts = [(str(key[0]), str(key[1]), part) for key, part in groups]
+    titles = titles_of([(features, scenario) for features, scenario, _ in parts])
+    return [(title, part) for title, (_, _, part) in zip(titles, parts, strict=True)]
 
 
 def rows_of(table: pl.DataFrame, *columns: str) -> list[Row]:

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from lastlayer.catalogue import CODES, HEADS
-from lastlayer.report.drift import MEANING, kind_of, title_of
+from lastlayer.report.drift import MEANING, kind_of, titles_of
 from lastlayer.report.looks import masks
 from lastlayer.report.sheet import clean
 from lastlayer.results import Study
@@ -19,8 +19,9 @@ WAY = ("start", "gain", "batch_size")  # what a plan can choose for all heads of
 def with_names(runs: pl.DataFrame) -> pl.DataFrame:
     """Add the kind of drift, the title of the stream, and the head as it is typed."""
     places = runs.select("features", "scenario").unique().rows()
+    titles = zip(places, titles_of(places), strict=True)
     streams = pl.DataFrame(
-        [(*place, kind_of(place[1]), title_of(*place)) for place in places],
+        [(*place, kind_of(place[1]), title) for place, title in titles],
         schema=dict.fromkeys(("features", "scenario", "kind", "stream"), pl.String),
         orient="row",
     )

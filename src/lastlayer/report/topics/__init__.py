@@ -17,6 +17,7 @@ from lastlayer.report.topics import (
     preliminary,
     presets,
     published,
+    ranking,
     repairs,
     replay,
     runs,
@@ -33,6 +34,7 @@ TOPICS: Sequence[Topic] = tuple(
     module.TOPIC
     for module in (
         summary,
+        ranking,
         streams,
         masks,
         starts,
