@@ -435,7 +435,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head_.class_names = by_column
 
     def _welcome(self, classes: Array) -> None:
-        """Give new labels the next columns of the head; ``classes_`` stays sorted."""
+        """Return new labels the next columns of the head; ``classes_`` stays sorted."""
         if len(classes) <= len(self.classes_) and np.isin(classes, self.classes_).all():
             return
         classes = unique_labels(self.classes_, classes)

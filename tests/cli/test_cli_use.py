@@ -40,7 +40,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
 
     week = "fit week.parquet --label species --head head.safetensors"
     assert run(monkeypatch, week) == 0
-    assert "went on with slda on 20 rows; 4 classes" in capsys.readouterr().out
+    assert "further trained slda on 20 rows; 4 classes" in capsys.readouterr().out
     fit("week.parquet", clf, label="species")
     assert_same_head("head.safetensors", clf)
 
@@ -193,7 +193,7 @@ def test_rows_of_each_split(monkeypatch: Patch, capsys: Printed) -> None:
         assert run(monkeypatch, f"predict h.safetensors {source} --out l.parquet --force") == 0
         printed = capsys.readouterr().out
         assert "trained mean on 200 rows" in printed
-        assert "went on with mean on 100 rows" in printed
+        assert "further trained mean on 100 rows" in printed
         assert all(f"% right in {split}" in printed for split in ("train", "test", "validation"))
         sizes = pl.read_parquet("l.parquet").group_by("split").len().sort("split")["len"].to_list()
         assert sizes == [100, 200, 100]
