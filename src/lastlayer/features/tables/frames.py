@@ -286,7 +286,7 @@ def _refuse_missing(series: pl.Series, start: int) -> None:
     if missing := series.null_count():
         row = start + int(series.is_null().arg_true()[0])
         raise DataError(
-            f"expected a value in every row of '{series.name}', but {missing} are missing, the "
+            f"expected a value in every row of '{series.name}', missing in {missing}, the "
             f"first in row {row}"
         )
 
