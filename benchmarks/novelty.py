@@ -4,8 +4,9 @@ python -m benchmarks.novelty [--heads mean slda …] [--features cifar10 cifar10
 
 A fifth of the classes of each bundled set is left out, five times, so that each class is left out
 once; a head learns the training rows of the others, or one in so many, and its scores of all test
-rows are compared. AUROC: how often a row of a class left out is stranger than one of a known class. FPR: the share of
-rows of classes left out that are let in where 95 % of the known ones are. Means of the five.
+rows are compared. AUROC: how often a row of a class left out is stranger than one of a known class.
+FPR: the share of rows of classes left out that are let in where 95 % of the known ones are. Means
+of the five.
 The scores: "energy" −log Σ exp(logit), "largest" −max logit, "probability" −max softmax, what the
 head itself measures ("own"), and others that its statistics give.
 """
