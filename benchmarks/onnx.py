@@ -4,8 +4,8 @@ python -m benchmarks.onnx [--heads mean slda …] [--features cifar10 cifar100] 
 
 Heads learn one in four training rows of the bundled sets and answer all 10,000 test rows;
 onnxruntime runs the file in float64 and in float32, in one thread as the head. "differ" counts rows
-whose class is another one; "rounding" those of them whose two largest logits differ by less than 10⁻⁵ of the
-largest. Times are the best of some calls, in turn; only their ratio says something.
+whose class is another one; "rounding" those of them whose two largest logits differ by less than
+10⁻⁵ of the largest. Times are the best of some calls, in turn; only their ratio says something.
 """
 
 import argparse
