@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images test-extras fuzz kills gallery bench-avalanche clean
+.PHONY: study test test-images test-extras docs wheel-check fuzz kills gallery bench-avalanche clean
 
 study: .venv/.ready
 	$(STUDY)
@@ -36,10 +36,27 @@ test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
 
-# What needs sentence-transformers or datasets: in one environment of its own, with the same PyTorch.
+# What needs sentence-transformers, datasets or Ray: in one environment of its own, with the same
+# PyTorch. Ray's tests start clusters of several nodes: one after the other.
 test-extras .venv-extras/.dev: BIN = .venv-extras/bin
 test-extras: .venv-extras/.dev
-	$(BIN)/pytest -n auto tests_extras
+	$(BIN)/pytest -n auto tests_extras --ignore-glob '*/test_ray*.py'
+	$(BIN)/pytest -n 0 tests_extras/test_ray*.py
+
+# The docs as a site that opens from disk, without a network: site/index.html. Links are checked.
+docs .venv-docs/.ready: BIN = .venv-docs/bin
+docs: .venv-docs/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+# The wheel in an empty environment, in an empty folder: it answers a question about the data in it.
+wheel-check: .venv/.ready
+	rm -rf dist .venv-wheel
+	$(BIN)/python -m pip --disable-pip-version-check wheel -q --no-deps --no-build-isolation -w dist .
+	$(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt dist/*.whl
+	mkdir .venv-wheel/empty
+	cd .venv-wheel/empty && ../bin/lastlayer advise cifar10 --scenario cifar10 --heads mean,slda
 
 # Studies of heads killed so often, those of networks, extractions and reports a fifth or a fourth as
 # often, must end with the same bits: make test does it 20 times.
@@ -86,7 +103,7 @@ bench-avalanche: .venv-avalanche/.bench
 	$(BIN)/python -m benchmarks.avalanche
 
 clean:
-	rm -rf .venv .venv-images .venv-extras .venv-avalanche build dist src/*.egg-info
+	rm -rf .venv .venv-images .venv-extras .venv-avalanche .venv-docs .venv-wheel site build dist src/*.egg-info
 
 # Stamps: made again whenever what is to be installed has changed. The build uses the pinned
 # setuptools of .venv, so that the package itself is built from pinned versions too.
@@ -98,6 +115,11 @@ clean:
 	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
+.venv-docs/.ready: .venv-docs/.made locked-docs.txt
+	@echo "installing mkdocs-material into .venv-docs"
+	@$(INSTALL) --require-hashes --no-deps -r locked-docs.txt
+	@touch $@
+
 .venv-images/.dev: .venv-images/.made pyproject.toml constraints.txt constraints-images.txt
 	@echo "installing lastlayer with torchvision into .venv-images (several GB: minutes)"
 	@$(INSTALL) -c constraints.txt setuptools
@@ -105,9 +127,9 @@ clean:
 	@touch $@
 
 .venv-extras/.dev: .venv-extras/.made pyproject.toml constraints.txt constraints-extras.txt
-	@echo "installing lastlayer with sentence-transformers and datasets into .venv-extras (minutes)"
+	@echo "installing lastlayer with sentence-transformers, datasets and Ray into .venv-extras (minutes)"
 	@$(INSTALL) -c constraints.txt setuptools torch
-	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,dev]' datasets
+	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,ray,dev]' datasets
 	@touch $@
 
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \
@@ -117,7 +139,7 @@ clean:
 	@$(INSTALL) -c constraints.txt -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
 	@touch $@
 
-.venv/.made .venv-images/.made .venv-extras/.made .venv-avalanche/.made:
+.venv/.made .venv-images/.made .venv-extras/.made .venv-avalanche/.made .venv-docs/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "lastlayer needs Python 3.11 or later; '$(PYTHON)' is:" \
 	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }

@@ -63,9 +63,11 @@ def chart(table: pl.DataFrame) -> alt.HConcatChart:
                 legend=alt.Legend(title=None, orient="bottom"),
             ),
         )  # fmt: skip
-        words = alt.Chart(heads).mark_text(align="left").encode(
+        words = alt.Chart(heads).encode(
             x=alt.value(4), y=alt.Y("head:N", sort=order), text=alt.Text("accuracy:Q", format=".1f")
         )  # fmt: skip
+        ground = words.mark_text(align="left", stroke="white", strokeWidth=4)  # seen on dark bars
+        words = alt.layer(ground, words.mark_text(align="left"))
         line = alt.Chart(part.filter(head="")).mark_rule(strokeDash=[4, 3]).encode(x="accuracy:Q")
         parts.append((bars + words + line).properties(title=str(stream), width=300))
     return alt.hconcat(*parts).resolve_scale(color="independent")

@@ -48,3 +48,12 @@ def test_pages_of_links_are_read_too(lock: ModuleType) -> None:
     page = f'<a href="https://files/a/a-1-py3-none-any.whl#sha256={"b" * 64}" data-x="">a</a><br/>'
     expected = [{"filename": "a-1-py3-none-any.whl", "hashes": {"sha256": "b" * 64}}]
     assert lock.links(page) == expected
+
+
+def test_what_makes_the_docs_has_hashes_too(lock: ModuleType) -> None:
+    text = (ROOT / "locked-docs.txt").read_text()
+    pins = list(lock.pins((ROOT / "constraints-docs.txt").read_text().splitlines()))
+    assert (
+        re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.M) == pins
+    )
+    assert {"mkdocs-material", "mkdocstrings"} <= dict(pins).keys()

@@ -83,3 +83,11 @@ def test_the_command_lists_what_there_is(environment: Path) -> None:
 def test_bundled_features_load(environment: Path) -> None:
     code = "import lastlayer as ll; print(ll.load_features('cifar10').train.y.shape[0])"
     assert int(run(environment, "-c", code, cwd=environment.parent)) > 0
+
+
+def test_it_answers_a_question_about_the_bundled_data(environment: Path, tmp_path: Path) -> None:
+    """As `make wheel-check` asks it, in an empty folder."""
+    asked = ("advise", "cifar10", "--scenario", "cifar10", "--heads", "mean,slda")
+    said = run(environment.with_name("lastlayer"), *asked, cwd=tmp_path)
+    assert said.replace("\n", " ").strip().find("Use slda: it is right for 66.") >= 0
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Output layers for frozen networks whose data keeps changing."""
+"""Output layers for frozen networks whose data keep changing."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ _PACKAGES = (
     "scenarios", "study", "training",
 )  # fmt: skip
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)
 
 

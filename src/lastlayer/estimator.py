@@ -3,7 +3,7 @@
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -32,6 +32,7 @@ from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 EPOCHS = 5  # as in the paper
 STEPS = 200  # at least: a set of few batches is shown more often
 ANSWERED = 1 << 13  # rows that are answered at once
+SCORED = 1 << 22  # and logits: with many classes, fewer rows
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
 Array = NDArray[Any]
@@ -68,6 +69,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classes_: the labels known so far, sorted.
         n_features_in_: the size of a feature vector.
         head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
+        origin_: what it was learned from, in sentences, where that was many files.
 
     >>> clf = HeadClassifier("mean").partial_fit([[0.0], [2.0]], ["dog", "dog"])
     >>> clf.partial_fit([[9.0]], ["cat"]).predict([[1.0], [7.0]]).tolist()
@@ -76,6 +78,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: Array
     head_: Head
+    origin_: list[str]
     _column: Array  # (n_classes,) which class of the head each of classes_ is
 
     def __init__(
@@ -233,6 +236,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "feature_map": (
                 None if self.feature_scale == 1 else {"divide_by": float(self.feature_scale)}
             ),
+            "origin": getattr(self, "origin_", None),
         }
         write_head(path, head.name, head.settings, head.state_dict(), parts)
 
@@ -267,6 +271,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             usual = "int64" if head.class_names is None else "str"
             clf._take_labels(_labels_of(names, file.parts.get("labels", usual)))
             clf._random = check_random_state(clf.random_state)
+            if "origin" in file.parts:
+                clf.origin_ = [str(sentence) for sentence in file.parts["origin"]]
             if "random" in file.parts.get("classifier", {}):
                 keys, *place = file.parts["classifier"]["random"]
                 clf._random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *place))
@@ -323,6 +329,37 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head_.calibrate(torch.cat(z), torch.cat(y))
         return self
 
+    def take_in(
+        self,
+        width: int,
+        names: Sequence[str],
+        learn: Callable[[Head, Tensor], Head],
+        said: Callable[[], str],
+    ) -> Self:
+        """Become what others make of its head, or stay as before.
+
+        Args:
+            width: the size of a feature vector.
+            names: the classes that were learned.
+            learn: gives the head that has learned them, of the one there is and their columns.
+            said: says afterwards what it was learned from, for the head's file.
+        """
+        with self._all_or_nothing():
+            self._check_options()
+            if not hasattr(self, "head_"):
+                self.n_features_in_ = width
+                self._begin(np.array(names))
+                columns = torch.arange(len(names))
+            else:
+                self._check_width(torch.empty(0, width))
+                labels = self._labels_like(names)
+                self._welcome(labels)
+                columns = self._columns_of(labels)
+            self.head_ = learn(self.head_, columns)
+            self._name_classes()
+            self.origin_ = [*getattr(self, "origin_", ()), said()]
+        return self
+
     def forget_rows(self, z: Tensor, y: Tensor, names: Sequence[str]) -> Self:
         """Forget features (n, h) of classes ``y``, called ``names``."""
         self._check_width(z)
@@ -342,7 +379,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         self._check_width(z)
         limit = np.inf if unknown is None else self.head_.limit(unknown)
-        answers = [self._answer(self._divided(part), limit) for part in z.split(ANSWERED)]
+        size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
+        answers = [self._answer(self._divided(part), limit) for part in z.split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
 

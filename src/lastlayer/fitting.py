@@ -3,38 +3,58 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
-from lastlayer.arguments import a_path, whole
+from lastlayer.arguments import a_path, choice, whole
+from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import DataError, OptionError
 from lastlayer.estimator import HeadClassifier, HeldOut
-from lastlayer.features.rows import Rows, Source, read_rows
+from lastlayer.features.rows import CHOICES, Rows, Source, read_rows
+from lastlayer.features.tables.opening import is_dataset
+from lastlayer.progress import Tell
+from lastlayer.shards.fit import fit_shards
+from lastlayer.shards.listing import Sharded, is_sharded, list_shards
+from lastlayer.shards.local import Local
+from lastlayer.shards.on_ray import OnRay
+from lastlayer.shards.reading import Wish
 
 Path_ = str | os.PathLike[str]
 
 
 def fit(
-    data: Source,
+    data: Source | Sharded,
     head: Path_ | HeadClassifier = "slda",
     *,
     rows: str = "train",
     embedding: str | None = None,
     label: str | None = None,
     random_state: int | None = 0,
+    broken: str = "stop",
+    parts: Path_ | None = None,
+    ray: str | None = None,
+    progress: Tell | None = None,
     **settings: Any,
 ) -> HeadClassifier:
     """Train a head on features, and give it as a classifier that answers with their labels.
 
     Args:
-        data: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes.
+        data: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes; or
+            shards: a folder, a pattern such as ``shards/*.parquet`` where no file has that very
+            name, or a list of files. Shards are read some rows at a time, on all cores.
         head: The name of a head; or the file of one, or a classifier, which goes on learning.
         rows: ``train``, ``validation``, ``test`` or ``all``.
         embedding: The columns of embeddings, if ``data`` is a table.
         label: The label column to learn, if not the usual one.
         random_state: Of what is random in a new head and its training.
+        broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
+        parts: A folder for what is learned of shards on the way: called again after a kill, the
+            work goes on from there. On a cluster all nodes must see it. What is left in it, the
+            sum, is yours to remove once the classifier is saved.
+        ray: The address of a Ray cluster to learn shards on, ``auto``, or ``local``.
+        progress: Is told how many rows of shards are learned, and how many there are.
         **settings: Of a new ``HeadClassifier``: ``mask``, ``preset``, ``lr``, ``epochs``,
             ``options``, ``calibration`` and so on; of one that goes on only ``epochs``,
             ``batch_size`` and ``calibration``. With the last, a share of the rows of each class is
@@ -48,9 +68,14 @@ def fit(
     """
     if random_state is not None:
         whole(random_state, "random_state", least=0, most=2**32 - 1)
-    parts = read_rows(data, rows, embedding=embedding, label=label)
+    sharded = goes_by_shards(data, head)
+    if not sharded and (ray is not None or parts is not None or broken != "stop"):
+        raise OptionError(
+            "expected a folder or a pattern of shards: ray, parts and broken are for them"
+        )
     share = settings.get("calibration")
     held = None if share is None else HeldOut(share)
+    found = [] if sharded else read_rows(cast(Source, data), rows, embedding=embedding, label=label)
     if isinstance(head, HeadClassifier):
         clf = head
     elif is_head_file(head):
@@ -59,7 +84,15 @@ def fit(
         clf = HeadClassifier(str(head), random_state=random_state, **settings)
         settings = {}
     _go_on_with(clf, settings)
-    for part in parts:
+    if sharded:
+        wish = Wish(choice(rows, CHOICES, "rows"), embedding, label)
+        runner = Local() if ray is None else OnRay(ray)
+        how: dict[str, Any] = {"parts": parts, "broken": broken, "progress": progress}
+        try:
+            return fit_shards(cast(Sharded, data), clf, wish, runner=runner, **how)
+        finally:
+            runner.close()
+    for part in found:
         clf.learn_rows(part.z, labels_of(part), part.names, held)
     return clf if held is None else clf.calibrate_rows(held)
 
@@ -162,6 +195,30 @@ def update(path: Path, change: Callable[[HeadClassifier], object], out: Path) ->
     return clf
 
 
+def goes_by_shards(data: object, head: Path_ | HeadClassifier) -> bool:
+    """Tell whether data are learned as shards.
+
+    A folder of Hugging Face's datasets is, unless the head cannot be merged: then it is read whole.
+    """
+    if not is_sharded(data):
+        return False
+    if not isinstance(data, str | os.PathLike) or not is_dataset(a_path(data)):
+        return True
+    if isinstance(head, HeadClassifier):
+        return not hasattr(head, "head_") or head.head_.abilities.merges
+    if is_head_file(head):
+        return HeadClassifier.load(head).head_.abilities.merges
+    return card_of(split_name(str(head), None)[0]).abilities.merges
+
+
+def files_of(data: Path_) -> list[Path]:
+    """List the files that data are read from, as far as they are files."""
+    if is_sharded(data):
+        return [Path(shard.path) for shard in list_shards(data, "all")]
+    path = a_path(data)
+    return [path] if path.is_file() else []
+
+
 def is_head_file(head: Path_) -> bool:
     """Tell the file of a head from the name of one."""
     path = a_path(head, "head")
@@ -169,7 +226,7 @@ def is_head_file(head: Path_) -> bool:
 
 
 def labels_of(part: Rows) -> Any:
-    """Give the labels of rows, which there must be."""
+    """Return the labels of rows, which there must be."""
     if part.y is None:
         raise DataError("expected labels for these rows, but there are none")
     return part.y

@@ -68,7 +68,7 @@ def test_parts_of_a_newer_version_are_refused(tmp_path: Path) -> None:
     state, document = read_tensors(path, "head")
     for part in ("anything", "Calibration"):
         write_tensors(path, "head", state, {**document, part: {}})
-        with pytest.raises(FileFormatError, match=f"part '{part}'.*update lastlayer"):
+        with pytest.raises(FileFormatError, match=f"part '{part}'.*upgrade lastlayer"):
             load_head(path)
     write_tensors(path, "head", state, {**document, "format": FORMAT + 1})
     with pytest.raises(FileFormatError, match=r"head format 3.*reads up to 2"):

@@ -46,7 +46,6 @@ def test_it_draws_all_charts_and_fits_the_screen(chromium: Browser, page: Path, 
 
 def test_it_prints_with_all_charts(chromium: Browser, page: Path) -> None:
     chromium.open(page)
-    chromium.run("drawAll().then(() => true)")
     printed = base64.b64decode(chromium.send("Page.printToPDF")["data"])
     assert printed.startswith(b"%PDF")
     assert chromium.run("charts.every((chart) => chart.querySelector('svg') !== null)")

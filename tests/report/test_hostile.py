@@ -143,7 +143,7 @@ def test_the_page_says_which_charts_are_missing(
     drawing._javascript.cache_clear()
     study = write_study(tmp_path / "study", [Stream(heads=("mean", "slda"), orders=(0,))])
     page = Page(write(study))
-    assert "These charts could not be written to figures/: summary, accuracy-cifar10-" in page.words
+    assert "These charts could not be written to figures/: summary, ranking-cifar10-" in page.words
     assert "The charts are missing on this page: the chart renderer ended by signal 6" in page.words
     assert page.rows("accuracy-cifar10-resnet20-cifar100")[0]["head"] == "mean"
     assert (study / "results.sqlite").is_file()
@@ -174,5 +174,5 @@ def test_a_path_names_one_folder(tmp_path: Path, undrawn: None) -> None:
         write(write_study(tmp_path / name, [Stream(heads=(head,), orders=(0,))]))
         (tmp_path / name / "results.sqlite").unlink()
     page = Page(write(tmp_path / "s[1]"))
-    assert "best is mean with" in page.words
+    assert "mean is the only head of this study" in page.words
     assert "slda" not in page.words

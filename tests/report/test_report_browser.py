@@ -21,7 +21,6 @@ charts.map((chart) => [chart.id, [...chart.querySelectorAll(
   ".mark-rect path, .mark-line path, .mark-symbol path, .mark-area path, .mark-rule line")]
   .map((mark) => mark.getBoundingClientRect()).filter((box) => box.width + box.height > 0).length])
 """
-DRAW = "drawAll().then(() => true)"
 # How far the text of a figure reaches beyond it, whatever font the browser has.
 BEYOND = """(() => {
   const width = document.documentElement.width.baseVal.value
@@ -41,7 +40,6 @@ def fine(opened: Browser, page: Path, width: int) -> None:
     """Open a page, draw all its charts, and find nothing wrong."""
     opened.events.clear()
     opened.open(page, width)
-    opened.run(DRAW)
     assert opened.errors == []
     assert {url for url in opened.requests if not url.startswith("data:")} == {
         page.resolve().as_uri()
@@ -71,13 +69,19 @@ def test_no_figure_cuts_its_text(opened: Browser, folder: Path) -> None:
     assert max(beyond.values()) <= 0, {name: n for name, n in beyond.items() if n > 0}
 
 
-def test_charts_are_drawn_when_they_are_scrolled_to(opened: Browser, folder: Path) -> None:
+def test_every_chart_is_there_when_the_page_has_loaded(opened: Browser, folder: Path) -> None:
+    """Whoever captures the page without scrolling gets them all, and so does a printer."""
     opened.open(folder / "report.html", 1280)
-    opened.wait("charts[0].dataset.drawn")
-    last = "charts[charts.length - 1]"
-    assert not opened.run(f"{last}.dataset.drawn")
-    opened.run(f"{last}.scrollIntoView()")
-    opened.wait(f"{last}.dataset.drawn")
+    count = "document.querySelectorAll('.chart svg').length"
+    known = opened.send(
+        "Page.addScriptToEvaluateOnNewDocument",
+        source=f"addEventListener('load', () => {{ window.atLoad = {count}; }})",
+    )
+    opened.send("Page.navigate", url=(folder / "report.html").resolve().as_uri())
+    opened.wait("document.readyState === 'complete' && 'atLoad' in window")
+    opened.send("Page.removeScriptToEvaluateOnNewDocument", **known)
+    assert opened.run("window.atLoad") == opened.run("charts.length") > 0
+    assert opened.run("charts.every((chart) => chart.dataset.drawn === 'true')")
 
 
 def test_the_legend_switches_heads(opened: Browser, folder: Path) -> None:
@@ -142,9 +146,9 @@ def test_a_tooltip_tells_the_numbers(opened: Browser, folder: Path) -> None:
 
 def test_it_prints(opened: Browser, folder: Path) -> None:
     opened.open(folder / "report.html", 1280)
-    opened.run(DRAW)
     paper = opened.send("Page.printToPDF", preferCSSPageSize=True)
     assert len(paper["data"]) > 100_000
+    assert opened.run("[...document.querySelectorAll('details')].every((each) => each.open)")
 
 
 @pytest.mark.parametrize("width", [1280, 400])
@@ -177,3 +181,63 @@ def test_unusual_studies_render(
     opened: Browser, tmp_path: Path, stream: Stream, width: int
 ) -> None:
     fine(opened, write(write_study(tmp_path, [stream])), width)
+
+
+# How far any text of a chart reaches beyond the chart, in pixels.
+CUT = """
+Math.max(...charts.flatMap((chart) => {
+  const box = chart.querySelector("svg").getBoundingClientRect();
+  return [...chart.querySelectorAll("text")].filter((text) => text.textContent.trim())
+    .map((text) => text.getBoundingClientRect())
+    .flatMap((it) => [box.left - it.left, it.right - box.right, it.bottom - box.bottom]);
+}))
+"""
+# The numbers along the axes of accuracies.
+NUMBERS = """
+charts.filter((chart) => chart.closest("#summary, #ranking, #accuracy, #subsets"))
+  .flatMap((chart) => [...chart.querySelectorAll(".role-axis-label text")])
+  .map((text) => Number(text.textContent)).filter((number) => !Number.isNaN(number))
+"""
+# Names of heads in the summary that a reference, a line or a marker runs through.
+STRUCK = """
+(() => {
+  const chart = document.getElementById("figure-summary");
+  const boxes = (of) => [...chart.querySelectorAll(of)].map((it) => it.getBoundingClientRect());
+  const marks = boxes(".mark-rect path, .mark-rule.role-mark line, .mark-symbol path");
+  const beside = (a, b) => a.right <= b.left || b.right <= a.left;
+  const above = (a, b) => a.bottom <= b.top || b.bottom <= a.top;
+  return boxes(".mark-text.role-mark text")
+    .filter((name) => marks.some((mark) => !beside(name, mark) && !above(name, mark))).length;
+})()
+"""
+
+
+@pytest.fixture(name="own", scope="module")
+def _own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study of 150 classes with long names, learned almost wholly: every number is near 100 %."""
+    names = [f"yellow-crowned night heron no. {number}" for number in range(150)]
+    high = {"final": 0.9991}
+    some = {"features": "data/birds.safetensors", "n_classes": 150, "preset": "exact"}
+    heads = ("linear", "weight_norm", "cosine+single", "mean", "slda", "random_ridge")
+    streams = [
+        Stream("incremental:10", n_tasks=10, heads=heads, names=names, extra=high, **some),
+        Stream("lifelong:month", n_tasks=5, heads=heads, names=names, extra=high, **some),
+        Stream("iid", n_tasks=1, heads=("linear", "slda"), names=names, extra=high, **some),
+    ]
+    return write(write_study(tmp_path_factory.mktemp("own"), streams))
+
+
+@pytest.mark.parametrize("width", [400, 700, 1000, 1600])
+def test_nothing_is_cut_off_on_any_screen(opened: Browser, own: Path, width: int) -> None:
+    fine(opened, own, width)
+    assert opened.run(CUT) <= 1
+    assert opened.run(STRUCK) == 0
+    numbers = opened.run(NUMBERS)
+    assert len(numbers) > 20
+    assert max(numbers) == 100
+
+
+def test_nothing_of_the_papers_study_is_struck_through(opened: Browser, folder: Path) -> None:
+    opened.open(folder / "report.html", 1280)
+    assert opened.run("document.querySelectorAll('#figure-summary .mark-rect path').length") > 0
+    assert opened.run(STRUCK) == 0

@@ -12,7 +12,7 @@ from read_page import Page
 from lastlayer.report import write
 from lastlayer.results import load_study as load
 
-SECTIONS = ("summary", "accuracy", "masks", "similarity", "subsets", "preliminary",
+SECTIONS = ("summary", "ranking", "accuracy", "masks", "similarity", "subsets", "preliminary",
             "published", "norms", "weight-change", "interference", "first-task", "repairs",
             "claims", "presets", "runs")  # fmt: skip
 
@@ -55,7 +55,7 @@ def test_every_chart_holds_the_numbers_of_its_table(page: Page, folder: Path) ->
     files = sorted((folder / "tables").glob("*.csv"))
     known = {path.stem: _floats(pl.read_csv(path, infer_schema_length=None)) for path in files}
     known["summary"] = known["accuracy"] | known["iid"]  # the one chart made of two tables
-    assert len(page.specs) == 48
+    assert len(page.specs) == 51
     for name, spec in page.specs.items():
         values = {value for row in spec["datasets"]["rows"] for value in _numbers(row)}
         assert values, name
@@ -63,7 +63,7 @@ def test_every_chart_holds_the_numbers_of_its_table(page: Page, folder: Path) ->
 
 
 def _numbers(row: dict[str, object]) -> list[float]:
-    derived = ("low", "high", "place", "end")  # made from the others
+    derived = ("low", "high", "place", "end", "last")  # made from the others
     numbers = (v for k, v in row.items() if k not in derived and not isinstance(v, str | bool))
     return [float(value) for value in numbers if value is not None]  # type: ignore[arg-type]
 
@@ -75,6 +75,7 @@ def _floats(table: pl.DataFrame) -> set[float]:
 
 SOURCES = {  # tables of the page by how their names begin → the CSV files that they show
     "summary": ("accuracy", "iid"),
+    "ranking": ("accuracy",),
     "accuracy": ("accuracy",),
     "masks": ("by_mask",),
     "layers-and-masks": ("by_kind",),

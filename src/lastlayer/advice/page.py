@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
-import vl_convert
 from jinja2 import Environment
 from markupsafe import Markup
 
 from lastlayer import __version__
 from lastlayer.advice.choosing import MARGIN
-from lastlayer.advice.needs import size_in_words, time_in_words
+from lastlayer.advice.needs import time_in_words
 from lastlayer.advice.split import PART
 from lastlayer.advice.why import LINEAR
 from lastlayer.atomic import in_place_of
-from lastlayer.catalogue import split_name
+from lastlayer.catalogue import size_in_words, split_name
+from lastlayer.report.drawing import javascript
 from lastlayer.report.looks import look_of
 
 if TYPE_CHECKING:
@@ -83,11 +83,12 @@ def make_page(advice: "Advice") -> str:
     template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         _file("lastlayer.advice", "page.html.jinja")
     )
-    bundle = str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed"))
+    bundle, why = javascript()
     return template.render(
         title=f"Which head for this stream: {advice.head}",
         version=__version__,
         answer=advice.answer,
+        why_no_charts=why,
         parts=[_why(advice), _candidates(advice), _way(advice), _stream(advice), _judged(advice)],
         css=Markup(_file("lastlayer.report", "page.css")),
         script=Markup(_file("lastlayer.report", "page.js")),
@@ -165,7 +166,7 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _looks(heads: Sequence[str]) -> tuple[alt.Scale, alt.Scale]:
-    """Give layers the colours and markers that they have everywhere."""
+    """Return layers the colours and markers that they have everywhere."""
     layers = list(dict.fromkeys(split_name(name)[0] for name in heads))
     looks = [look_of(layer) for layer in layers]
     colours, markers = [look.colour for look in looks], [look.marker for look in looks]

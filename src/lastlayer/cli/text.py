@@ -24,7 +24,7 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
 
 
 def spread(mean: float | None, deviation: float | None) -> str:
-    """Write a percentage with its deviation; one run has none, and what is not there is empty.
+    """Return a percentage with its deviation, if there is one; empty without a percentage.
 
     >>> spread(66.9, 0.021), spread(66.9, None)
     ('66.90 ± 0.02', '66.90')
@@ -40,12 +40,12 @@ def percent(share: float | None) -> float | None:
 
 
 def not_used(validation: Sized | None) -> str:
-    """Say of a validation split, where there is one, that it takes no part."""
+    """Return a sentence saying that the validation split, if there is one, is not used."""
     return "" if validation is None else f"\nIts {len(validation)} validation rows are not used."
 
 
 def count(n: int, noun: str) -> str:
-    """Write a number of things.
+    """Return a number of things in words.
 
     >>> count(1, "order"), count(8, "order")
     ('1 order', '8 orders')

@@ -133,6 +133,22 @@ class Head(Resizable, ABC):
         """What it can do, made as it is; its card states the same of its default options."""
         return Abilities()
 
+    @property
+    def rows_to_begin(self) -> int:
+        """How many more rows must come before all of it is fixed that depends on the first ones."""
+        return 0
+
+    def fresh(self, n_classes: int = 0, first: Tensor | None = None) -> Self:
+        """Return such a head that has learned nothing, to be merged with this one.
+
+        Args:
+            n_classes: classes known beforehand.
+            first: rows (n, h) that fix, with those that it keeps, what depends on the first ones;
+                they are not learned.
+        """
+        self._check_able("merges", "be learned in parts, as shards are,")
+        return type(self)(**self.settings, n_classes=n_classes).to(self.seen.device)
+
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
         z, y, most = self._check_batch(z, y)

@@ -26,7 +26,7 @@ class Prototypes:
         self._ready: tuple[Tensor, Tensor, Tensor] | None = None
 
     def logits(self, z: Tensor) -> Tensor:
-        """Give −‖z − p_i‖ (n, n_classes)."""
+        """Return −‖z − p_i‖ (n, n_classes)."""
         points = self._points
         if points.device != z.device:  # the head was moved
             self._points, self._ready = points.to(z.device), None
@@ -63,7 +63,7 @@ def nearest_graph(z: Value, points: Tensor, known: Tensor) -> tuple[Value, Value
 
 
 def nearest_as_linear(prototypes: Tensor, known: Tensor, dtype: torch.dtype | None) -> nn.Linear:
-    """Give a layer for prototypes (n_classes, h); ``known`` says which classes can win."""
+    """Return a layer for prototypes (n_classes, h); ``known`` says which classes can win."""
     n_classes, in_features = prototypes.shape
     check_float_type(dtype)
     linear = nn.Linear(in_features, n_classes, dtype=dtype)

@@ -9,6 +9,7 @@ import polars as pl
 from lastlayer.report.section import Chart
 
 FEW = 30  # names that can be read on one axis
+WORST = 20  # classes of a chart that cannot show all
 
 
 def names_of(table: pl.DataFrame) -> dict[int, str]:
@@ -16,22 +17,34 @@ def names_of(table: pl.DataFrame) -> dict[int, str]:
     return dict(table.select("class", "class_name").unique(maintain_order=True).rows())
 
 
+def worst(scores: Mapping[int, float], few: int = FEW) -> list[int]:
+    """Return the classes that a chart shows, by their numbers: all of few, of many the worst 20.
+
+    Args:
+        scores: of each class, by its number; the highest are the worst.
+        few: so many are all shown.
+
+    >>> worst({0: 0.1, 1: 0.9}), len(worst({c: c / 100 for c in range(100)}))
+    ([0, 1], 20)
+    """
+    if len(scores) <= few:
+        return sorted(scores)
+    return sorted(sorted(scores, key=lambda c: (-scores[c], c))[:WORST])
+
+
 def class_axis(names: Mapping[int, str], angle: float = 0) -> alt.Axis:
-    """Label classes by their names; many are left to the tooltips.
+    """Label classes by their names.
 
     Args:
         names: of each class, by its number.
         angle: of the labels, in degrees.
     """
-    few = len(names) <= FEW
-    label = _look_up(names, "datum.label") if few else alt.Undefined
     return alt.Axis(
-        labels=few,
-        ticks=few,
         labelAngle=angle,
-        labelLimit=105,
-        labelExpr=label,
-        titlePadding=20 if few else 4,  # a reader's font may be wider than ours
+        labelLimit=130,
+        labelOverlap=False,
+        labelExpr=_look_up(names, "datum.label"),
+        titlePadding=20,  # a reader's font may be wider than ours
     )
 
 

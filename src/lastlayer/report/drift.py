@@ -1,4 +1,7 @@
-"""How the data of a scenario change, and what a stream is called; read from the cards."""
+"""How the data of a scenario change, and what data and streams are called on the page."""
+
+from collections.abc import Sequence
+from pathlib import PurePath
 
 from lastlayer.catalogue import SCENARIOS, drift_of
 
@@ -7,10 +10,11 @@ MEANING = {  # in the order of the page
     "mixed": "new classes, and known ones in new surroundings",
     "lifelong": "known classes in new surroundings",
 }
+ENDINGS = (".safetensors",)  # of feature files
 
 
 def kind_of(scenario: str) -> str:
-    """Return the kind of drift; a scenario that is not known is a kind of its own.
+    """Return the kind of drift; an unknown scenario is a kind of its own.
 
     >>> kind_of("cifar100_mix"), kind_of("nested:fine/coarse"), kind_of("weekly:7")
     ('mixed', 'lifelong', 'weekly')
@@ -18,12 +22,67 @@ def kind_of(scenario: str) -> str:
     return drift_of(scenario) or scenario.partition("/")[0].partition(":")[0]
 
 
+def data_name(features: str) -> str:
+    """Return what people call some features: of a file, its name without folder and ending.
+
+    >>> data_name("data/clips.safetensors"), data_name("clips.safetensors (0.2 held out)")
+    ('clips', 'clips (0.2 held out)')
+    >>> data_name("cifar10/resnet20-cifar100")
+    'cifar10/resnet20-cifar100'
+    """
+    file, mark, rest = features.partition(" (")
+    path = PurePath(file.replace("\\", "/"))
+    return f"{path.stem}{mark}{rest}" if path.suffix in ENDINGS and path.stem else features
+
+
 def title_of(features: str, scenario: str) -> str:
     """Name a scenario on its data, as briefly as can be.
 
-    >>> title_of("cifar10/resnet20-cifar100", "cifar10"), title_of("mine", "incremental:5")
-    ('cifar10, resnet20-cifar100', 'mine, incremental:5')
+    >>> title_of("cifar10/resnet20-cifar100", "cifar10")
+    'cifar10, resnet20-cifar100'
+    >>> title_of("data/clips.safetensors", "lifelong:month")
+    'clips, month by month'
     """
     data, _, backbone = features.partition("/")
     named = scenario in SCENARIOS and SCENARIOS[scenario].features == data
-    return f"{scenario}, {backbone}" if named and backbone else f"{features}, {scenario}"
+    if named and backbone:
+        return f"{scenario}, {backbone}"
+    return f"{data_name(features)}, {in_words(scenario)}"
+
+
+def titles_of(streams: Sequence[tuple[str, str]]) -> list[str]:
+    """Name scenarios on their data; files that would be called alike keep their folders.
+
+    >>> titles_of([("a/clips.safetensors", "iid"), ("b/clips.safetensors", "iid")])
+    ['a/clips.safetensors, all data at once', 'b/clips.safetensors, all data at once']
+    """
+    files = dict.fromkeys(features for features, _ in streams)
+    short = [data_name(features) for features in files]
+    same = {f for f, name in zip(files, short, strict=True) if short.count(name) > 1}
+    return [
+        f"{features}, {in_words(scenario)}" if features in same else title_of(features, scenario)
+        for features, scenario in streams
+    ]
+
+
+def in_words(scenario: str) -> str:
+    """Say how the data of a scenario come; one that is not known keeps its name.
+
+    >>> in_words("incremental:10"), in_words("incremental:4,3/species"), in_words("iid")
+    ('new classes in 10 tasks', 'new species in 2 tasks', 'all data at once')
+    >>> in_words("mixed:day/species"), in_words("nested:breed/species")
+    ('species, day by day, new ones among them', 'species, one breed of each at a time')
+    """
+    what, _, label = scenario.partition("/")
+    kind, _, by = what.partition(":")
+    of = f"{label}, " if label else ""
+    sizes = by.split(",")
+    tasks = len(sizes) if len(sizes) > 1 else by
+    known = {
+        "incremental": by and f"new {label or 'classes'} in {tasks} task{'s' * (by != '1')}",
+        "lifelong": by and f"{of}{by} by {by}",
+        "mixed": by and f"{of or 'classes, '}{by} by {by}, new ones among them",
+        "nested": by and f"{of or 'classes, '}one {by} of each at a time",
+        "iid": f"{of}all data at once",
+    }
+    return known.get(kind) or scenario

@@ -1,5 +1,6 @@
 "use strict";
-// Charts are drawn when they come near the screen; the text is there at once.
+// All charts are drawn by promises that wait for nothing outside the page: they are there before it
+// counts as loaded, for whoever prints or captures it.
 const views = new WeakMap();
 const options = { actions: false, renderer: "svg", tooltip: { theme: "light" } };
 
@@ -31,17 +32,10 @@ function withoutLegends(spec) {
 }
 
 const charts = [...document.querySelectorAll(".chart")];
-const near = new IntersectionObserver(
-  (entries) => entries.filter((e) => e.isIntersecting).forEach((e) => { near.unobserve(e.target); draw(e.target); }),
-  { rootMargin: "500px" },
-);
-charts.forEach((chart) => near.observe(chart));
-const drawAll = () => Promise.all(charts.map(draw));
 addEventListener("beforeprint", () => {
   document.querySelectorAll("details").forEach((each) => { each.open = true; });
-  drawAll();
 });
-document.getElementById("print").addEventListener("click", async () => { await drawAll(); print(); });
+document.getElementById("print").addEventListener("click", () => print());
 
 // The legend: a button for each head.
 const hiddenIn = (legend) =>
@@ -84,3 +78,5 @@ document.querySelectorAll("thead button").forEach((button) => {
     body.append(...rows);
   });
 });
+
+if (window.vegaEmbed) charts.forEach(draw);

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import NamedTuple
 
 from jinja2 import Environment
 from markupsafe import Markup
@@ -13,9 +14,16 @@ from lastlayer.report.section import Figure, Section
 HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
+class Heading(NamedTuple):
+    """What a page begins with."""
+
+    title: str
+    answer: str  # what to use, in a sentence; "" where the study cannot tell
+    version: str  # of lastlayer, which makes the page
+
+
 def make_page(
-    title: str,
-    version: str,
+    heading: Heading,
     sections: Sequence[Section],
     notices: Sequence[str],
     plan: str,
@@ -24,8 +32,7 @@ def make_page(
     """Write the page.
 
     Args:
-        title: its heading.
-        version: of lastlayer, which makes it.
+        heading: its title, and what a reader came for.
         sections: its parts.
         notices: what a reader must know before anything else.
         plan: the text of the plan that was run.
@@ -35,8 +42,7 @@ def make_page(
         _file("page.html.jinja")
     )
     return template.render(
-        title=title,
-        version=version,
+        **heading._asdict(),
         sections=sections,
         notices=notices,
         plan=plan,
@@ -50,13 +56,13 @@ def make_page(
 
 
 def spec(figure: Figure) -> Markup:
-    """Write a chart as JSON that no text in it can break out of."""
+    """Return a chart as JSON that no text inside can break out of."""
     text = json.dumps(figure.spec, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return Markup("".join(HTML.get(character, character) for character in text))
 
 
 def height(figure: Figure) -> int:
-    """Give the room that a chart needs before it is drawn, so that nothing jumps much."""
+    """Return the height a chart will need, so that the page hardly jumps when it is drawn."""
     return int(figure.spec.get("height", 250)) + 60
 
 

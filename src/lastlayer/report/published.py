@@ -28,6 +28,7 @@ BACKBONES = {  # pretraining and architecture → ours
     "ImageNet vgg": "vgg16",
     "ImageNet googlenet": "googlenet",
 }
+IMAGES = "images"  # what stands for a backbone where whole networks are trained
 SELECTED = {  # the learning rates that the text selects, for every mask
     "linear": 0.01,
     "linear_no_bias": 0.01,
@@ -35,6 +36,27 @@ SELECTED = {  # the learning rates that the text selects, for every mask
     "original_weight_norm": 0.1,
     "cosine": 0.1,
 }
+
+
+def of_the_paper(features: str) -> bool:
+    """Tell whether features are some of the paper's: its data sets behind its backbones, or images.
+
+    >>> of_the_paper("cifar10/resnet20-cifar100"), of_the_paper("cifar10.safetensors")
+    (True, False)
+    """
+    data, _, backbone = features.partition(" (")[0].partition("/")
+    return data in {name for name, _ in DATA.values()} and backbone in {*BACKBONES.values(), IMAGES}
+
+
+def cited(where: str, *tables: pl.DataFrame) -> str:
+    """Return where the paper shows this, for a caption; nothing unless all data are the paper's.
+
+    Args:
+        where: as "Fig. 4".
+        tables: what is shown, with a column ``features``.
+    """
+    shown = {str(name) for table in tables for name in table["features"].unique()}
+    return f" ({where})" if shown and all(map(of_the_paper, shown)) else ""
 
 
 class Block(NamedTuple):
@@ -59,7 +81,7 @@ BIRDS = Block("CUB200", "september", "it was added on 27 September 2021, after b
 
 
 def block_of(features: str, label: str, mask: str, subset: int | None) -> Block:
-    """Say which code is taken to have made a published number: one for a block, none for a row.
+    """Return the code assumed to have made a published number: one for a block, none for a row.
 
     Git shows which code existed; which made a number is inferred (docs/decisions/9). The plan
     "paper" names the same code for the same block.
@@ -78,7 +100,7 @@ def block_of(features: str, label: str, mask: str, subset: int | None) -> Block:
 
 
 def of_code(code: str) -> pl.Expr:
-    """Tell the runs that are made as a state of the authors' code would have made them.
+    """Select the runs that are made as a version of the authors' code would have made them.
 
     A head that has no choice of start, gain or batch size is the same under each.
     """
@@ -131,7 +153,7 @@ _SCHEMA = {"learning_rate": pl.String, "subset": pl.String, "mean": pl.Float64, 
 
 
 def agree(mean: float, std: float, published_mean: float, published_std: float) -> Verdict:
-    """Say whether two means of eight runs agree, in percentage points.
+    """Return whether two means of eight runs agree, in percentage points.
 
     They do when they differ by less than max(0.5, 3·√((s² + s²)/8)). A published deviation of 5 or
     more is "wide": most such rows mix two backbones, and no mean can be compared with them.

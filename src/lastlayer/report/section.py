@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import altair as alt
 import polars as pl
 
-from lastlayer.report.drift import title_of
+from lastlayer.report.drift import titles_of
 from lastlayer.report.sheet import Sheet
 from lastlayer.report.shown import Table
 
@@ -66,14 +66,14 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Topic:
-    """One question, and all that answers it: sheets, and the section made from them."""
+    """One question and its answer: sheets, and the section made from them."""
 
     section: Callable[[Tables], Section | None]  # None: the study contains nothing about it
     needs: Sequence[Sheet]  # without one of them the topic is not on the page
     also: Sequence[Sheet] = ()  # may be missing, and are then empty
 
     def of(self, tables: Tables) -> Section | None:
-        """Make the section, where the sheets that it needs are there."""
+        """Return the section, if the sheets that it needs have rows."""
         if any(sheet.name not in tables for sheet in self.needs):
             return None
         missing = {s.name: s.empty() for s in self.also if s.name not in tables}
@@ -82,8 +82,10 @@ class Topic:
 
 def by_stream(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
     """Take a table apart by stream, each with its title, in the order of its rows."""
-    parts = table.group_by("features", "scenario", "label", maintain_order=True)
-    return [(title_of(str(key[0]), str(key[1])), part) for key, part in parts]
+    groups = table.group_by("features", "scenario", "label", maintain_order=True)
+    parts = [(str(key[0]), str(key[1]), part) for key, part in groups]
+    titles = titles_of([(features, scenario) for features, scenario, _ in parts])
+    return [(title, part) for title, (_, _, part) in zip(titles, parts, strict=True)]
 
 
 def rows_of(table: pl.DataFrame, *columns: str) -> list[Row]:
@@ -95,7 +97,7 @@ Named = TypeVar("Named", Figure, Table)
 
 
 def name_all(sections: Sequence[Section]) -> list[Section]:
-    """Give each figure and each table of a page a name of its own."""
+    """Return each figure and each table of a page a name of its own."""
     figures = iter(_named([f for s in sections for panel in s.panels for f in panel.figures]))
     tables = iter(_named([table for s in sections for table in s.tables]))
     return [

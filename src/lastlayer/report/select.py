@@ -1,11 +1,11 @@
-"""Which runs the figures are about, and in which order rows stand."""
+"""Which runs the figures are about, and the order of their rows."""
 
 from typing import Any
 
 import polars as pl
 
 from lastlayer.catalogue import CODES, HEADS
-from lastlayer.report.drift import MEANING, kind_of, title_of
+from lastlayer.report.drift import MEANING, kind_of, titles_of
 from lastlayer.report.looks import masks
 from lastlayer.report.sheet import clean
 from lastlayer.results import Study
@@ -19,8 +19,9 @@ WAY = ("start", "gain", "batch_size")  # what a plan can choose for all heads of
 def with_names(runs: pl.DataFrame) -> pl.DataFrame:
     """Add the kind of drift, the title of the stream, and the head as it is typed."""
     places = runs.select("features", "scenario").unique().rows()
+    titles = zip(places, titles_of(places), strict=True)
     streams = pl.DataFrame(
-        [(*place, kind_of(place[1]), title_of(*place)) for place in places],
+        [(*place, kind_of(place[1]), title) for place, title in titles],
         schema=dict.fromkeys(("features", "scenario", "kind", "stream"), pl.String),
         orient="row",
     )
@@ -47,7 +48,7 @@ def all_ways(study: Study) -> pl.DataFrame:
 def own_way(
     runs: pl.DataFrame, within: tuple[str, ...] = (*STREAM, "preset", *HEAD, "lr")
 ) -> pl.DataFrame:
-    """Keep for each head the runs of one start, gain and batch size: its own, or what there is."""
+    """Keep each head's runs of one start, gain and batch size: the default, or what there is."""
     first = CODES["may"]  # whose options are those of every head
     free = [name for name in WAY if name not in within]
     ways = runs.select(*within, *free).unique(maintain_order=True)
@@ -57,13 +58,13 @@ def own_way(
 
 
 def order_0(study: Study) -> pl.DataFrame:
-    """Return of each head on each stream the run on the first order of the tasks."""
+    """Return each head's run on each stream in the first order of the tasks."""
     runs = streams(study).filter(order=0)
     return runs.unique([*STREAM, *HEAD], keep="first", maintain_order=True)
 
 
 def own_rate(runs: pl.DataFrame, within: tuple[str, ...] = (*STREAM, "preset")) -> pl.DataFrame:
-    """Keep for each head the runs at its own learning rate, or else at its best one."""
+    """Keep each head's runs at its default learning rate, or else at its best one."""
     cell = [*within, *HEAD]
     rates = {name: card.lr for name, card in HEADS.items()}
     own = pl.col("head").replace_strict(rates, default=None, return_dtype=pl.Float64)

@@ -9,12 +9,13 @@ from lastlayer.errors import LastLayerError, WriteError
 from lastlayer.reading import a_folder
 from lastlayer.report.drawing import Drawn, draw, javascript
 from lastlayer.report.own_files import PAGE, one_at_a_time, replace_report
-from lastlayer.report.page import make_page
+from lastlayer.report.page import Heading, make_page
 from lastlayer.report.section import Section, Tables
 from lastlayer.report.sheet import clean
 from lastlayer.report.shown import latex, markdown
 from lastlayer.report.topics import SHEETS, make_sections, make_tables
-from lastlayer.report.topics.runs import known, notices
+from lastlayer.report.topics.runs import known, notices, title
+from lastlayer.report.topics.summary import answer
 from lastlayer.results import load_study
 from lastlayer.results.store import FILE
 
@@ -86,19 +87,18 @@ def _make_report(folder: Path, sheets: dict[str, bytes], alone: bool) -> dict[st
     for shown in (table for section in sections for table in section.tables):
         files[f"tables/{shown.name}.md"] = markdown(shown).encode()
         files[f"tables/{shown.name}.tex"] = latex(shown).encode()
-    page = _page(folder, tables, sections, said, drawn)
+    page = _page(tables, sections, said, drawn)
     return files | {PAGE: page.encode()}
 
 
-def _page(
-    folder: Path, tables: Tables, sections: Sequence[Section], said: Sequence[str], drawn: Drawn
-) -> str:
-    title = f"Which output layer forgets least: {clean(folder.resolve().name)}"
+def _page(tables: Tables, sections: Sequence[Section], said: Sequence[str], drawn: Drawn) -> str:
     bundle, why = javascript()
     notes = [*notices(tables, __version__), *said, *_not_drawn(drawn)]
     if why and any(section.panels for section in sections):
         notes.append(f"The charts are missing on this page: {why}. All tables are there.")
-    return make_page(title, __version__, sections, notes, known(tables).get("plan", ""), bundle)
+    plan = known(tables).get("plan", "")
+    heading = Heading(title(tables), answer(tables), __version__)
+    return make_page(heading, sections, notes, plan, bundle)
 
 
 def _not_drawn(drawn: Drawn) -> list[str]:

@@ -108,11 +108,11 @@ class GradientHead(Head):
         return Abilities(linear=True)
 
     def parts(self) -> dict[str, Tensor]:
-        """Give what is learned by name: weight (N, h), and what else the layer has."""
+        """Return what is learned by name: weight (N, h), and what else the layer has."""
         return {name: getattr(self, name) for name in self.form.parameters}
 
     def as_layer(self) -> Layer:
-        """Give the head as it is now as a layer of any network."""
+        """Return the head as it is now as a layer of any network."""
         self._check_learned()
         layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra).to(self.weight)
         layer.load_state_dict(self.parts())

@@ -107,11 +107,11 @@ class FeatureMap(Resizable, ABC):
 
     @abstractmethod
     def _measure(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the centre and the scale of some rows, in whatever order they are."""
+        """Return the centre and the scale of some rows, in whatever order they are."""
 
     @abstractmethod
     def _bend(self, projected: Tensor) -> Tensor:
-        """Give the mapped features of projected ones (n, width); may overwrite them."""
+        """Return the mapped features of projected ones (n, width); may overwrite them."""
 
     @abstractmethod
     def _bend_graph(self, projected: Value) -> Value:

@@ -82,6 +82,21 @@ class MappedHead(Head):
         return self.inner._why_not(ability)
 
     @property
+    def rows_to_begin(self) -> int:
+        """How many more rows must come before its map is fixed."""
+        return 0 if self.map.fitted else ROWS - len(self.first)
+
+    def fresh(self, n_classes: int = 0, first: Tensor | None = None) -> Self:
+        """Return such a head that has learned nothing, with the same map."""
+        made = super().fresh(n_classes)
+        if not self.map.fitted and first is not None and len(first) >= self.rows_to_begin:
+            rows = torch.cat([self.first.z.double(), first.double()])[:ROWS]
+            made.map.fit(rows)
+        else:
+            made.map.load_state_dict(self.map.state_dict())
+        return made
+
+    @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it has learned, or keeps for its map."""
         return self.inner.statistics.count + self.first.y.bincount(minlength=self.n_classes)
@@ -213,7 +228,7 @@ def _map_of(like: object) -> FeatureMap:
 
 
 def _taken_from(like: object, in_features: int) -> dict[str, Any]:
-    """Give the width, the map and the seed of a map that is handed over."""
+    """Return the width, the map and the seed of a map that is handed over."""
     found = _map_of(like)
     if found.in_features != in_features:
         raise OptionError(

@@ -241,7 +241,7 @@ class Following:
         self._followed = Followed(z, head.k, head.memory)
 
     def logits(self) -> Tensor:
-        """Give what ``head(z)`` would now, to the bit."""
+        """Return what ``head(z)`` would now, to the bit."""
         head = self._head
         head._check_learned()
         head._refresh_if_stale()

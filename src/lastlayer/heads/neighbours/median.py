@@ -51,7 +51,7 @@ class MedianHead(Head):
         )  # fmt: skip
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
+        """Return the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
         self._check_learned()
         self._refresh_if_stale()
         known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)

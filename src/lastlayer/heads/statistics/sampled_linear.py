@@ -75,7 +75,7 @@ class SampledLinearHead(GaussianHead):
         return Abilities(linear=True, **able)
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the layer itself, to put on the network."""
+        """Return the layer itself, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
         return linear_layer(self.weight, self.bias - self.weight @ self.centre, dtype)

@@ -11,6 +11,7 @@ import polars as pl
 
 from lastlayer.analysis import accuracy_since_learned, share, share_of_all
 from lastlayer.catalogue import GAINS, STARTS
+from lastlayer.report.published import of_the_paper
 from lastlayer.report.section import Section, Tables, Topic
 from lastlayer.report.select import HEAD, STREAM, all_ways, own_rate, with_names
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts, truths
@@ -162,7 +163,7 @@ def judge(study: Study) -> Iterator[Row]:
                 main = known.setdefault((setting.start, claim.text), judged)
                 if setting.counts or judged not in (None, main):  # beside: what says more
                     yield number_, claim, str(setting), setting.counts, judged
-    yield from judge_replay(study.replay.filter(state="done"))
+    yield from judge_replay(_of_the_paper(study.replay.filter(state="done")))
 
 
 def _numbered() -> Iterator[tuple[int | None, Claim]]:
@@ -209,8 +210,9 @@ class _Data:
     """The accuracies of a study, run by run."""
 
     def __init__(self, study: Study) -> None:
-        self._streams = all_ways(study).drop_nulls("final")
-        runs = with_names(study.done.filter(n_tasks=1)).drop_nulls("final")
+        self._streams = _of_the_paper(all_ways(study)).drop_nulls("final")
+        alone = _of_the_paper(study.done.filter(n_tasks=1))
+        runs = with_names(alone).drop_nulls("final")
         first = runs.group_by("features", "label").agg(pl.col("preset").max())
         runs = runs.join(first, on=["features", "label", "preset"], how="semi")
         within = ("features", "label", "preset", "subset")
@@ -251,6 +253,12 @@ class _Data:
                 "seed",
             ),
         )  # fmt: skip
+
+
+def _of_the_paper(runs: pl.DataFrame) -> pl.DataFrame:
+    """Keep the runs on the paper's data: on others its conclusions are not put to a test."""
+    names = [name for name in runs["features"].unique() if of_the_paper(name)]
+    return runs.filter(pl.col("features").is_in(names))
 
 
 def _replaced(column: str, values: Mapping[str, float]) -> pl.Expr:

@@ -10,15 +10,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lastlayer.analysis import angles_between, interference_risk, largest_risk, riskiest_pairs
-from lastlayer.report.axes import class_axis, names_of, with_name
+from lastlayer.report.axes import class_axis, names_of, with_name, worst
 from lastlayer.report.chart import DATA, sized
+from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, class_names, in_order, order_0
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts
 from lastlayer.report.shown import Table, number, words
 from lastlayer.results import Study
 
-CLASSES = 50  # of a map, at most: those in the greatest danger
+CLASSES = 50  # of a table, at most: those in the greatest danger
 PAIRS = 10
 WHAT = (*STREAM, "kind", *HEAD, "name")
 PAIR = integers("class") | texts("class_name") | integers("vector") | texts("vector_name")
@@ -102,7 +103,7 @@ def section(tables: Tables) -> Section | None:
     panels = [
         Panel(
             f"{title}: output vectors after the last task, order 0. Rows are the classes of the "
-            f"data, columns those of the vectors{_many(part)} (Fig. 3)",
+            f"data, columns those of the vectors{_many(part, n_classes)}" + cited("Fig. 3", part),
             [
                 Figure(
                     ("interference", title, str(name), column),
@@ -115,23 +116,49 @@ def section(tables: Tables) -> Section | None:
             ],
             small=True,
         )
-        for title, part in by_stream(table)
+        for title, part, n_classes in (
+            (title, _in_danger(whole), whole["class"].n_unique())
+            for title, whole in by_stream(table)
+        )
     ]
-    text = (
+    said = (
         "The risk of class c from vector i is mean∠(z_c, A_c) / mean∠(z_c, A_i), over test "
         "samples: 1 on the diagonal, above 1 (marked with a dot) where a wrong vector is closer to "
         "the data than their own."
     )
+    text = [said, *_of_figure_3(table)]
     shown = [_pairs(title, part) for title, part in by_stream(tables["riskiest_pairs"])]
-    return Section("interference", "Interference between classes", [text], panels, shown)
+    return Section("interference", "Interference between classes", text, panels, shown)
 
 
 TOPIC = Topic(section, needs=[SHEET], also=[RISKIEST_PAIRS])
 
 
-def _many(part: pl.DataFrame) -> str:
-    classes = part["class"].n_unique()
-    return f"; the {classes} classes in the greatest danger." if classes == CLASSES else "."
+def _of_figure_3(table: pl.DataFrame) -> list[str]:
+    """Put what the paper reads from its figure 3 beside our numbers, where its data are here."""
+    mine = table.filter(scenario="cifar10", features="cifar10/resnet20-cifar100", name="linear")
+    risks = {i: risk for c, i, risk in mine.select("class", "vector", "risk").rows() if c == 4}
+    if any(risks.get(i) is None for i in (1, 3)):
+        return []
+    most = max((i for i in risks if i != 4 and risks[i] is not None), key=lambda i: risks[i])
+    return [
+        "The paper reads from its Fig. 3 that class 4 is in danger from 1 and 3. Here, in order 0, "
+        f"its risks from them are {risks[1]:.2f} and {risks[3]:.2f}; the greatest is that from "
+        f"{most}, {risks[most]:.2f}."
+    ]
+
+
+def _in_danger(part: pl.DataFrame) -> pl.DataFrame:
+    """Keep the classes whose names can be read: of many those in the greatest danger."""
+    others = part.filter(pl.col("class") != pl.col("vector"))
+    danger = others.group_by("class").agg(pl.col("risk").max().fill_null(0.0))
+    chosen = worst(dict.fromkeys(part["class"].to_list(), 0.0) | dict(danger.rows()))
+    return part.filter(pl.col("class").is_in(chosen), pl.col("vector").is_in(chosen))
+
+
+def _many(part: pl.DataFrame, n_classes: int) -> str:
+    shown = part["class"].n_unique()
+    return f"; the {shown} classes in the greatest danger." if shown < n_classes else "."
 
 
 def _range(part: pl.DataFrame, column: str) -> list[float]:
@@ -148,7 +175,7 @@ def _map(part: pl.DataFrame, column: str, ends: list[float]) -> Plot:
         x=alt.X("vector:O", title="vector of class", axis=class_axis(names, angle=-60)),
         y=alt.Y("class:O", title="data of class", axis=class_axis(names)),
     )
-    legend = alt.Legend(title=None, orient="top", gradientLength=160, gradientThickness=8)
+    legend = alt.Legend(title=None, orient="top", gradientLength=110, gradientThickness=8)
     colour = alt.Color(f"{column}:Q", scale=alt.Scale(scheme=scheme, domain=ends), legend=legend)
     told = [
         alt.Tooltip("class_name:N", title="data of class"),

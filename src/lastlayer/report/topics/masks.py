@@ -9,10 +9,12 @@ from lastlayer.catalogue import PAPER_HEADS, STARTS
 from lastlayer.report.bars import bars
 from lastlayer.report.looks import ALL_LAYERS, paper_layers
 from lastlayer.report.looks import masks as all_masks
+from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic
 from lastlayer.report.select import HEAD, STREAM, all_ways, in_order, own_way
 from lastlayer.report.sheet import MEAN, Sheet, texts
 from lastlayer.report.shown import Table, number, spread, words
+from lastlayer.report.topics.streams import ACCURACY
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation
 
@@ -34,7 +36,7 @@ def by_mask(study: Study) -> pl.DataFrame:
 
 
 def by_start(runs: pl.DataFrame) -> Iterator[tuple[pl.Expr, pl.DataFrame]]:
-    """Give the runs from each start, with heads that have one alone; weight_norm with its own gain.
+    """Yield the runs of each start, with heads that have only one; weight_norm with its own gain.
 
     Masks are compared within one start and never across two (docs/decisions/9).
     """
@@ -109,6 +111,7 @@ def section(tables: Tables) -> Section | None:
     averages = tables["by_mask"]
     if averages.is_empty():
         return None
+    shown = tables["accuracy"]
     kinds = averages["kind"].unique(maintain_order=True).to_list()
     paper = pl.col("head").is_in(paper_layers(by_gradient=True))
     heads = tables["by_kind"].filter(paper, pl.col("kind").is_in(kinds))
@@ -116,7 +119,7 @@ def section(tables: Tables) -> Section | None:
     panels = [
         Panel(
             f"Each mask averaged over streams and over {' and '.join(layers)}; lines are "
-            f"deviations over orders of the tasks. (Fig. 5a) {over(averages)}",
+            f"deviations over orders of the tasks. {over(averages)}{cited('Fig. 5a', shown)}",
             [
                 Figure(
                     ("masks", *part.about),
@@ -127,7 +130,7 @@ def section(tables: Tables) -> Section | None:
             ],
         ),
         Panel(
-            f"Layers × masks, averaged over streams. (Fig. 5b) {over(heads)}",
+            f"Layers × masks, averaged over streams. {over(heads)}{cited('Fig. 5b', shown)}",
             [
                 Figure(
                     ("layers-and-masks", str(kind), *mine.about),
@@ -150,7 +153,7 @@ def section(tables: Tables) -> Section | None:
     )
 
 
-TOPIC = Topic(section, needs=[BY_MASK, BY_KIND])
+TOPIC = Topic(section, needs=[BY_MASK, BY_KIND], also=[ACCURACY])
 
 
 class FromStart(NamedTuple):
@@ -199,7 +202,7 @@ def _table(table: pl.DataFrame) -> Table:
     ]  # fmt: skip
     header = ("drift", "start", "mask", "final accuracy, %", "runs", "layers in it",
               "streams in it")  # fmt: skip
-    return Table(("masks",), "Masks averaged over layers and streams (Fig. 5a).", header, rows)
+    return Table(("masks",), "Masks averaged over layers and streams.", header, rows)
 
 
 def _heads_table(table: pl.DataFrame) -> Table:
@@ -210,5 +213,5 @@ def _heads_table(table: pl.DataFrame) -> Table:
         begin = words(None if start is None else str(start))
         rows.append([words(str(kind)), begin, words(str(head)), *cells])
     header = ("drift", "start", "layer", "no mask", *all_masks()[1:])
-    caption = "Layers × masks: final accuracy in %, averaged over streams (Fig. 5b)."
+    caption = "Layers × masks: final accuracy in %, averaged over streams."
     return Table(("layers-and-masks",), caption, header, rows)

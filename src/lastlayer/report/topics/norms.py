@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from lastlayer.analysis import bias_change
 from lastlayer.errors import UnknownNameError
-from lastlayer.report.axes import class_axis, names_of
+from lastlayer.report.axes import FEW, WORST, class_axis, names_of, worst
 from lastlayer.report.chart import DATA, layer_scale, sized
+from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, class_names, in_order, order_0
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts
@@ -92,9 +93,14 @@ def section(tables: Tables) -> Section | None:
         return None
     panels = [
         Panel(
-            f"{title}: the linear layer after the last task, order 0.{_ages(part)} (Fig. 1)",
+            f"{title}: the linear layer after the last task, order 0.{_ages(part)}"
+            + cited("Fig. 1", part),
             [
-                Figure(("norms", measure, title), words, *_chart(part, measure, words))
+                Figure(
+                    ("norms", measure, title),
+                    f"{words}{_some(part)}",
+                    *_chart(part, measure, words),
+                )
                 for measure, words in MEASURES.items()
                 if part[measure].count()
             ],
@@ -112,6 +118,12 @@ def section(tables: Tables) -> Section | None:
 TOPIC = Topic(section, needs=[SHEET])
 
 
+def _some(part: pl.DataFrame) -> str:
+    """Say in a title which classes are shown, where not all are."""
+    n = part.height
+    return f": of {n} classes the {WORST} farthest from the median" if n > FEW else ""
+
+
 def _ages(part: pl.DataFrame) -> str:
     known = part["tasks_ago"].count()
     dark = " The darkest bars are classes of the last task, then those of the task before."
@@ -120,6 +132,10 @@ def _ages(part: pl.DataFrame) -> str:
 
 def _chart(part: pl.DataFrame, measure: str, words: str) -> Plot:
     known = part.drop_nulls(measure)
+    usual = known[measure].median()
+    far = {row["class"]: abs(row[measure] - usual) for row in known.iter_rows(named=True)}
+    many = len(worst(far)) < known.height
+    known = known.filter(pl.col("class").is_in(worst(far)))
     ages = {0: AGE[0], 1: AGE[1]}
     age = pl.col("tasks_ago").replace_strict(ages, default=AGE[None], return_dtype=pl.String)
     together = part["tasks_ago"].count() == 0  # classes did not come one task after another
@@ -127,12 +143,23 @@ def _chart(part: pl.DataFrame, measure: str, words: str) -> Plot:
         type="ordinal", domain=list(AGE.values()), range=[1, 0.55, 1 if together else 0.25]
     )
     told = [alt.Tooltip("class_name:N", title="class"), alt.Tooltip(f"{measure}:Q", title=words)]
+    named = class_axis(names_of(known), angle=0 if many else -60)
     chart = alt.Chart(DATA).mark_bar().encode(
-        x=alt.X("class:O", title="class", axis=class_axis(names_of(part), angle=-60)),
-        y=alt.Y(f"{measure}:Q", title=words),
+        **_places(measure, words, named, many),
         color=alt.Color("head:N", scale=layer_scale(part["head"].to_list()), legend=None),
         opacity=alt.Opacity("learned:O", scale=fade, legend=None),
         tooltip=told if together else [*told, alt.Tooltip("learned:N", title="learned in")],
     )  # fmt: skip
     fields = ("head", "class", "class_name", measure, "learned")
-    return sized(chart, height=200), rows_of(known.with_columns(age.alias("learned")), *fields)
+    return sized(chart, height=16 * WORST if many else 200), rows_of(
+        known.with_columns(age.alias("learned")), *fields
+    )
+
+
+def _places(measure: str, words: str, named: alt.Axis, many: bool) -> dict[str, alt.X | alt.Y]:
+    """Lay classes out side by side, or, of many, some one below the other, sorted."""
+    value = f"{measure}:Q"
+    if many:
+        y = alt.Y("class:O", title=None, sort="-x", axis=named)
+        return {"x": alt.X(value, title=words), "y": y}
+    return {"x": alt.X("class:O", title="class", axis=named), "y": alt.Y(value, title=words)}

@@ -1,10 +1,13 @@
 """Learning rates and backbones on all data at once (tables 2 and 3), and what they would select."""
 
+from functools import partial
+
 import polars as pl
 
 from lastlayer.catalogue import CODES, HEADS
+from lastlayer.report.drift import data_name
 from lastlayer.report.looks import place_of
-from lastlayer.report.published import PUBLISHED, SELECTED, beside, block_of, of_code
+from lastlayer.report.published import PUBLISHED, SELECTED, beside, block_of, cited, of_code
 from lastlayer.report.section import Row, Section, Tables, Topic
 from lastlayer.report.select import (
     HEAD,
@@ -70,14 +73,13 @@ def learning_rates(study: Study) -> pl.DataFrame:
     """Average each layer at each learning rate over the data sets that have all its rates."""
     layers = [name for name, card in HEADS.items() if card.by_gradient]
     table = _all_data(iid(study)).filter(pl.col("head").is_in(layers), pl.col("mean").is_not_null())
-    set_ = pl.concat_str(SET, separator=", ").alias("set")
-    table = table.with_columns(_held_out(), set_)
+    table = table.with_columns(_held_out(), *named_sets())
     lrs = pl.col("lr").n_unique()
     mine = table.filter(lrs.over("held_out", "head", "set") == lrs.over("held_out", "head"))
     averages = mine.group_by("held_out", "head", "lr").agg(
         pl.col("mean").mean(),
         pl.col("runs").sum(),
-        pl.col("set").sort().str.join("; ").alias("over"),
+        pl.col("called").sort().str.join("; ").alias("over"),
     )
     averages = averages.filter(pl.len().over("held_out", "head") > 1).with_columns(
         (pl.col("mean") == pl.col("mean").max().over("held_out", "head")).alias("best"),
@@ -125,6 +127,13 @@ BACKBONES = Sheet(
 )  # fmt: skip
 
 
+def named_sets() -> tuple[pl.Expr, pl.Expr]:
+    """Return each data set with its label: as it is told apart, and as it is called."""
+    called = pl.col("features").map_elements(data_name, pl.String)
+    apart = pl.concat_str(SET, separator=", ").alias("set")
+    return apart, pl.concat_str(called, "label", separator=", ").alias("called")
+
+
 def _all_data(table: pl.DataFrame) -> pl.DataFrame:
     """Keep what tables 2 and 3 hold: all data, no mask, every learning rate."""
     return table.filter(pl.col("subset").is_null(), mask="none")
@@ -142,7 +151,7 @@ def section(tables: Tables) -> Section | None:
     parts = (
         (_all_data(whole), _table),
         (whole.filter(pl.col("mask") != "none"), _masked),
-        (tables["learning_rates"], _rates),
+        (tables["learning_rates"], partial(_rates, papers=bool(cited("tables", whole)))),
         (tables["backbones"], _backbones),
     )
     shown = [show(part) for part, show in parts if part.height]
@@ -153,22 +162,26 @@ TOPIC = Topic(section, needs=[IID], also=[LEARNING_RATES, BACKBONES])
 
 
 def _words(tables: Tables) -> list[str]:
-    text = [
-        "Without drift: how good a head can be on these features. Published numbers stand in "
-        "brackets; a ~ marks those that cannot be judged."
-    ]
+    text = ["Without drift: how good a head can be on these features."]
+    if tables["iid"]["published_mean"].count():
+        text[0] += " Published numbers stand in brackets; a ~ marks those that cannot be judged."
     if tables["learning_rates"].height or tables["backbones"].height:
         held = tables["iid"]["features"].str.ends_with(HELD_OUT)
         text.append(
             "The selection is made on training data that were held out, not on the test set."
             if held.all() and len(held)
-            else "The selection is made on test accuracy, as in the paper: it is a little too good."
+            else "The selection is made on test accuracy: it is a little too good."
         )
         if held.any() and not held.all():
             text.append(
                 "Where features are named (… held out), it is made on held-out training data."
             )
     return text
+
+
+def in_brackets(table: pl.DataFrame) -> str:
+    """Say in a caption what the brackets hold, where there are some."""
+    return " (published in brackets)" if table["published_mean"].count() else ""
 
 
 def with_published(row: Row) -> Cell:
@@ -182,26 +195,24 @@ def _table(table: pl.DataFrame) -> Table:
     heads = sorted(table["head"].unique(), key=place_of)
     rows = []
     for (features, label), part in table.group_by("features", "label", maintain_order=True):
-        where = [words(str(features)), words(str(label))]
+        where = [words(data_name(str(features))), words(str(label))]
         rates = part["lr"].drop_nulls().unique().sort(descending=True).to_list()
         rows += [[*where, short(lr), *_numbers(part, lr, heads)] for lr in rates or [None]]
     caption = (
-        "Accuracy on all data at once in %, mean ± deviation over seeds (published in brackets); "
-        "heads without gradient have no learning rate. (tables 2, 3)"
+        f"Accuracy on all data at once in %, mean ± deviation over seeds{in_brackets(table)}; "
+        f"heads without gradient have no learning rate.{cited('tables 2, 3', table)}"
     )
     return Table(("preliminary",), caption, ("features", "label", "learning rate", *heads), rows)
 
 
 def _masked(table: pl.DataFrame) -> Table:
     rows = [
-        [words(row["features"]), words(row["label"]), words(row["name"]), short(row["lr"]),
-         with_published(row)]
+        [words(data_name(row["features"])), words(row["label"]), words(row["name"]),
+         short(row["lr"]), with_published(row)]
         for row in table.iter_rows(named=True)
     ]  # fmt: skip
     header = ("features", "label", "head", "learning rate", "accuracy, %")
-    caption = (
-        "Masked heads on all data at once, mean ± deviation over seeds (published in brackets)."
-    )
+    caption = f"Masked heads on all data at once, mean ± deviation over seeds{in_brackets(table)}."
     return Table(("masked",), caption, header, rows)
 
 
@@ -211,16 +222,16 @@ def _numbers(part: pl.DataFrame, lr: float | None, heads: list[str]) -> list[Cel
     return [with_published(by[head]) if head in by else Cell("") for head in heads]
 
 
-def _rates(table: pl.DataFrame) -> Table:
+def _rates(table: pl.DataFrame, papers: bool) -> Table:
     rates = table["lr"].unique().sort(descending=True).to_list()
     rows = []
     for (head, _), part in table.group_by("head", "held_out", maintain_order=True):
         means = dict(part.select("lr", "mean").rows())
-        best, paper = part.filter("best")["lr"][0], part["published_lr"][0]
-        cells = (number(means.get(rate)) for rate in rates)
-        rows.append([words(str(head)), *cells, short(best), short(paper), words(part["over"][0])])
-    shown = (*(f"at {lr:g}" for lr in rates), "best", "the paper's choice")
-    header = ("layer", *shown, "data sets in it")
+        choices = [part.filter("best")["lr"][0], *(part["published_lr"][:1] if papers else ())]
+        cells = (*(number(means.get(rate)) for rate in rates), *map(short, choices))
+        rows.append([words(str(head)), *cells, words(part["over"][0])])
+    chosen = ("best", "the paper's choice") if papers else ("best",)
+    header = ("layer", *(f"at {lr:g}" for lr in rates), *chosen, "data sets in it")
     caption = "Learning rates: mean accuracy in %, averaged over data sets."
     return Table(("learning-rates",), caption, header, rows)
 
@@ -228,13 +239,13 @@ def _rates(table: pl.DataFrame) -> Table:
 def _backbones(table: pl.DataFrame) -> Table:
     rows = [
         [words(row["data"]), words(row["label"]),
-         words(row["features"].removeprefix(f"{row['data']}/")), number(row["mean"]),
+         words(data_name(row["features"]).removeprefix(f"{row['data']}/")), number(row["mean"]),
          words("best" if row["best"] else ""), words(row["over"])]
         for row in table.iter_rows(named=True)
     ]  # fmt: skip
     header = ("data", "label", "backbone", "mean accuracy, %", "ours", "heads in it")
     caption = (
         "Backbones, averaged over heads. A backbone trained on the very data has seen all of them "
-        "beforehand: the paper uses it as a reference only."
+        "beforehand: it is a reference only."
     )
     return Table(("backbones",), caption, header, rows)

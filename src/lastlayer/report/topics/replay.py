@@ -13,6 +13,7 @@ from lastlayer.analysis.verdict import LEVEL, paired_difference
 from lastlayer.catalogue import full_name
 from lastlayer.report.chart import DATA, POINTS, heads_of, sized, told, with_band
 from lastlayer.report.lines import lines
+from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, percent, with_names
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
@@ -201,11 +202,12 @@ def _settings(table: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
 def _accuracy(table: pl.DataFrame) -> Panel:
     images = alt.X("images:Q", title="images trained on")
     figures = [
-        Figure(("replay", what, title), f"{title}: {what}", *_lines(part, x))
+        Figure(("replay", what, title), f"{title}: {what}", *_lines(part, x, what))
         for title, part in _settings(table)
         for what, x in (("balance", _balance(part)), ("images", images))
     ]
-    caption = "Final accuracy on all classes, mean and deviation over seeds. (Fig. 7)"
+    caption = "Final accuracy on all classes, mean and deviation over seeds."
+    caption += cited("Fig. 7", table)
     return Panel(caption, figures, heads_of(table))
 
 
@@ -216,11 +218,11 @@ def _balance(part: pl.DataFrame) -> alt.X:
     return alt.X("balance:Q", title="replay balance", scale=alt.Scale(type=kind), axis=axis)
 
 
-def _lines(part: pl.DataFrame, x: alt.X) -> Plot:
+def _lines(part: pl.DataFrame, x: alt.X, along: str) -> Plot:
     part = with_band(part).with_columns(pl.lit(True).alias("end"))
     tooltip = told(("name:N", "layer"), ("balance:Q", "balance"), ("images:Q", "images"))
     rows = rows_of(part, *FIELDS, "balance", "images")
-    return sized(lines(x, heads_of(part), [], tooltip, f"final {POINTS}")), rows
+    return lines(x, along, rows, heads_of(part), [], tooltip, f"final {POINTS}")
 
 
 def _causes(table: pl.DataFrame) -> Panel:
@@ -291,7 +293,7 @@ def _drift(table: pl.DataFrame) -> list[Panel]:
 
 
 def _over_tasks(part: pl.DataFrame, title: str) -> Plot:
-    part = with_band(part).with_columns(pl.lit(True).alias("end"))
+    part = with_band(part, whole=None).with_columns(pl.lit(True).alias("end"))
     x = alt.X("tasks_ago:O", title="tasks since", axis=alt.Axis(labelAngle=0))
     tooltip = [
         alt.Tooltip("name:N", title="layer"), alt.Tooltip("tasks_ago:O", title="tasks since"),
@@ -299,7 +301,7 @@ def _over_tasks(part: pl.DataFrame, title: str) -> Plot:
         alt.Tooltip("runs:Q", title="networks"),
     ]  # fmt: skip
     rows = rows_of(part, *FIELDS, "tasks_ago")
-    return sized(lines(x, heads_of(part), [], tooltip, title), 200, 280), rows
+    return lines(x, "tasks_ago", rows, heads_of(part), [], tooltip, title, (280, 200))
 
 
 def _gains(table: pl.DataFrame) -> list[Table]:

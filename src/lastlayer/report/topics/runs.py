@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from lastlayer.catalogue import full_name
-from lastlayer.report.drift import title_of
+from lastlayer.report.drift import data_name, title_of
 from lastlayer.report.section import Row, Section, Tables, Topic
 from lastlayer.report.select import in_order
 from lastlayer.report.sheet import Sheet, clean, integers, numbers, rows_as, texts
@@ -14,6 +14,7 @@ from lastlayer.results import Study
 
 STATES = ("done", "planned", "failed", "diverged")
 SIZES = ("train_samples", "test_samples", "in_features")
+NAMED = 3  # data sets in a title, at most
 ABOUT = texts("what", "value")
 DATA = texts("features") | integers(*SIZES) | texts("classes", "fingerprint")
 PLACE = texts("features", "scenario", "preset", "head", "mask") | numbers("lr") | texts("trouble")
@@ -73,6 +74,24 @@ def known(tables: Tables) -> dict[str, str]:
     return dict(tables["about"].rows()) if "about" in tables else {}
 
 
+def title(tables: Tables) -> str:
+    """Return what the page is called: by its data, and by nothing that only its maker knows."""
+    sheets = (tables[name] for name in ("data", "accuracy", "iid", "replay") if name in tables)
+    features = next((table["features"] for table in sheets if table.height), None)
+    if features is None:
+        return "Which output layer"
+    names = dict.fromkeys(map(_set_of, features.unique().sort()))
+    if len(names) > NAMED:
+        return f"Which output layer for {len(names)} data sets"
+    *most, last = names
+    return f"Which output layer for {', '.join(most)}{' and ' if most else ''}{last}"
+
+
+def _set_of(features: str) -> str:
+    """Return the data set alone, without backbone and held-out share."""
+    return data_name(features).partition(" (")[0].partition("/")[0] or features
+
+
 def notices(tables: Tables, version: str) -> list[str]:
     """Say in words what a reader must know before anything else.
 
@@ -124,7 +143,7 @@ def _runs(n: int) -> str:
 
 def _data(tables: Tables) -> Table:
     rows = [
-        [words(row["features"]), *(number(row[size], digits=0) for size in SIZES),
+        [words(data_name(row["features"])), *(number(row[size], digits=0) for size in SIZES),
          words(row["classes"]), words(row["fingerprint"][:12])]
         for row in tables["data"].iter_rows(named=True)
     ]  # fmt: skip

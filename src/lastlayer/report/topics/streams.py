@@ -9,8 +9,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lastlayer.analysis import share_of_all
-from lastlayer.report.chart import heads_of, hidden_of, sized, told, with_band
+from lastlayer.report.chart import heads_of, hidden_of, told, with_band
 from lastlayer.report.lines import lines
+from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, percent, streams
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
@@ -106,7 +107,8 @@ def section(tables: Tables) -> Section | None:
         return None
     caption = (
         "Accuracy on the whole test set, mean and deviation over orders of the tasks. Vertical "
-        "lines: a task ends and the next begins. The buttons switch heads off and on. (Fig. 4)"
+        "lines: a task ends and the next begins. The buttons switch heads off and on."
+        + cited("Fig. 4", tables["accuracy"])
     )
     return Section(
         "accuracy",
@@ -150,7 +152,7 @@ def _chart(part: pl.DataFrame, y: str, hidden: list[str]) -> Plot:
     end = (pl.col("epoch") == 0) & (pl.col("task") % every == 0)
     fields = ("head", "mask", "name", "learned", "mean", "deviation", "low", "high", "runs", "end")
     rows = rows_of(with_band(part).with_columns(end.alias("end")), *fields)
-    return sized(lines(x, heads_of(part), hidden, tooltip, y)), rows
+    return lines(x, "learned", rows, heads_of(part), hidden, tooltip, y)
 
 
 def _table(title: str, part: pl.DataFrame) -> Table:

@@ -3,14 +3,23 @@
 import altair as alt
 import polars as pl
 
-from lastlayer.report.chart import heads_of, hidden_of, sized, told, with_band
+from lastlayer.report.chart import heads_of, hidden_of, told, with_band
+from lastlayer.report.drift import data_name
 from lastlayer.report.lines import lines
 from lastlayer.report.looks import paper_layers
+from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
 from lastlayer.report.select import HEAD, in_order, own_rate
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
 from lastlayer.report.shown import Cell, Table, words
-from lastlayer.report.topics.preliminary import IID, SET, iid, with_published
+from lastlayer.report.topics.preliminary import (
+    IID,
+    SET,
+    iid,
+    in_brackets,
+    named_sets,
+    with_published,
+)
 from lastlayer.results import Study
 
 FIELDS = ("head", "mask", "name", "size", "mean", "deviation", "low", "high", "runs", "end",
@@ -26,9 +35,8 @@ def subset_average(study: Study) -> pl.DataFrame:
     """
     table = _in_subsets(iid(study))
     cell = list(CELL)
-    sets = pl.concat_str(SET, separator=", ").alias("set")
     cells = pl.struct(cell).n_unique()
-    table = table.with_columns(sets).filter(cells.over("set") == cells)
+    table = table.with_columns(*named_sets()).filter(cells.over("set") == cells)
     narrow = (pl.col("verdict") != "wide").fill_null(False).all()
     averages = table.group_by(cell).agg(
         pl.col("mean").mean(),
@@ -37,7 +45,7 @@ def subset_average(study: Study) -> pl.DataFrame:
         .alias("deviation"),
         pl.col("runs").sum(),
         pl.when(narrow).then(pl.col("published_mean").mean()).alias("published_mean"),
-        pl.col("set").sort().str.join("; ").alias("over"),
+        pl.col("called").sort().str.join("; ").alias("over"),
     )
     return in_order(averages, *HEAD, "subset")
 
@@ -64,42 +72,51 @@ def section(tables: Tables) -> Section | None:
     hidden = hidden_of(heads)
     parts = [(tuple(map(str, key)), part) for key, part in table.group_by(SET, maintain_order=True)]
     figures = [
-        Figure(("subsets", *key), ", ".join(key), *_chart(part, hidden)) for key, part in parts
+        Figure(("subsets", *key), _title(*key), *_chart(part, hidden)) for key, part in parts
     ]
-    caption = "Each data set: mean and deviation over seeds. (tables 1, 4)"
+    caption = "Each data set: mean and deviation over seeds." + cited("tables 1, 4", table)
     each = Panel(caption, figures, heads, hidden)
     text = (
         "All classes at once, but few samples, drawn with replacement. Gradient heads see a subset "
-        "as often as makes up for its size. Published numbers stand in brackets and in the "
-        "tooltips; a ~ marks one with a deviation of 5 or more: nothing can be compared with it."
+        "as often as makes up for its size."
     )
-    shown = [_table(", ".join(key), part) for key, part in parts]
+    if table["published_mean"].count():
+        text += (
+            " Published numbers stand in brackets and in the tooltips; a ~ marks one with a "
+            "deviation of 5 or more: nothing can be compared with it."
+        )
+    shown = [_table(_title(*key), part) for key, part in parts]
     if average.height:
         shown.insert(0, _table(AVERAGE, average.with_columns(pl.lit(None).alias("verdict"))))
-    panels = [*_average(average), *_masking(average), each]
+    whole = cited("Fig. 6", table)
+    panels = [*_average(average, whole), *_masking(average, whole), each]
     return Section("subsets", "With little data", [text], panels, shown)
 
 
 TOPIC = Topic(section, needs=[IID], also=[SHEET])
 
 
-def _average(table: pl.DataFrame) -> list[Panel]:
+def _title(features: str, label: str) -> str:
+    return f"{data_name(features)}, {label}"
+
+
+def _average(table: pl.DataFrame, where: str) -> list[Panel]:
     if table.is_empty():
         return []
     heads = heads_of(table)
     # The masks have a panel of their own; here only the one that the paper recommends.
     hidden = [n for n in heads if n in hidden_of(heads) or (n != "cosine+single" and "+" in n)]
-    caption = f"Averaged over data sets: {table['over'][0]}. (Fig. 6, left)"
+    caption = f"Averaged over data sets: {table['over'][0]}.{where}"
     figure = Figure(("subsets-average",), "All layers", *_chart(table, hidden))
     return [Panel(caption, [figure], heads, hidden)]
 
 
-def _masking(table: pl.DataFrame) -> list[Panel]:
+def _masking(table: pl.DataFrame, where: str) -> list[Panel]:
     part = table.filter(pl.col("head").is_in(paper_layers(by_gradient=True)))
     part = part.filter((pl.col("mask").n_unique() > 1).over("head"))
     if part.is_empty():
         return []
-    caption = f"Gradient layers with and without mask, over {part['over'][0]}. (Fig. 6, right)"
+    caption = f"Gradient layers with and without mask, over {part['over'][0]}.{where}"
     figure = Figure(("subsets-masking",), "Masking", *_chart(part, []))
     return [Panel(caption, [figure], heads_of(part))]
 
@@ -111,8 +128,10 @@ def _chart(part: pl.DataFrame, hidden: list[str]) -> Plot:
     order = ["all" if value is None else str(value) for value in sizes]
     x = alt.X("size:O", title="training samples", sort=order, axis=alt.Axis(labelAngle=0))
     published = alt.Tooltip("published_mean:Q", title="published")
-    tooltip = [*told(("name:N", "head"), ("size:O", "samples")), published]
-    return sized(lines(x, heads_of(part), hidden, tooltip)), rows_of(part, *FIELDS)
+    tooltip = told(("name:N", "head"), ("size:O", "samples"))
+    if part["published_mean"].count():
+        tooltip.append(published)
+    return lines(x, "size", rows_of(part, *FIELDS), heads_of(part), hidden, tooltip)
 
 
 def _table(title: str, part: pl.DataFrame) -> Table:
@@ -122,5 +141,6 @@ def _table(title: str, part: pl.DataFrame) -> Table:
         by = {row["subset"]: row for row in part.filter(name=name).iter_rows(named=True)}
         rows.append([words(name), *(with_published(by[s]) if s in by else Cell("") for s in sizes)])
     header = ("head", *("all" if size is None else f"{size} samples" for size in sizes))
-    caption = f"{title}: accuracy in %, mean ± deviation over seeds (published in brackets)."
+    known = in_brackets(part)
+    caption = f"{title}: accuracy in %, mean ± deviation over seeds{known}."
     return Table(("subsets", title), caption, header, rows)

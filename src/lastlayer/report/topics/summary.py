@@ -1,18 +1,29 @@
 """The summary: the best head of each stream, the bound without drift, how far linear falls."""
 
+from collections.abc import Sequence
+from statistics import fmean
+from typing import TypeAlias
+
 import altair as alt
 import polars as pl
 
-from lastlayer.report.chart import DATA, POINTS, layer_scale, marker_scale, sized, told
-from lastlayer.report.drift import MEANING
+from lastlayer.catalogue import SCENARIOS
+from lastlayer.catalogue import thrift as catalogue_thrift
+from lastlayer.report.chart import DATA, POINTS, layer_scale, marker_scale, sized, told, with_band
+from lastlayer.report.drift import MEANING, data_name
+from lastlayer.report.looks import place_of
 from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, Topic, by_stream
 from lastlayer.report.shown import Table, number, spread, words
 from lastlayer.report.topics.preliminary import IID
+from lastlayer.report.topics.ranking import Standing, standings
+from lastlayer.report.topics.runs import SETS
 from lastlayer.report.topics.streams import ACCURACY
 from lastlayer.results.tables import thrift
 
 AXIS = f"final {POINTS}"
 BEST, BOUND, LINEAR = "best head", "all data at once", "linear layer"
+SAID = 3  # streams whose accuracies the answer tells one by one
+Places: TypeAlias = Sequence[tuple[str, Standing, Sequence[Standing]]]  # by stream; all heads there
 COLUMNS = ("head", "name", "mean", "deviation", "runs")
 
 
@@ -31,15 +42,14 @@ def bounds(iid: pl.DataFrame) -> dict[tuple[str, str], Row]:
 
 def section(tables: Tables) -> Section | None:
     """Say in words and one chart which head is best where."""
-    known = tables["accuracy"].drop_nulls("mean")
     bound = bounds(tables["iid"])
     rows, lines = [], []
-    for title, part in by_stream(known):
-        first = part.row(0, named=True)
-        best, limit = best_of(part), bound.get((first["features"], first["label"]))
-        linear = next(part.filter(name="linear").iter_rows(named=True), None)
-        lines.append(_say(title, first, best, limit, linear))
-        roles = {BEST: best, BOUND: limit, LINEAR: linear}
+    for title, found in _streams(tables):
+        best = found[0].row
+        limit = bound.get((best["features"], best["label"]))
+        linear = next((each.row for each in found if each.name == "linear"), None)
+        lines.append(_say(title, found, limit, linear))
+        roles = {BEST: best, BOUND: limit, LINEAR: linear if linear is not best else None}
         rows += [
             {"stream": title, "role": role, **{name: row[name] for name in COLUMNS}}
             for role, row in roles.items()
@@ -48,43 +58,125 @@ def section(tables: Tables) -> Section | None:
     if not rows:
         return _without_streams(bound)
     figure = Figure(("summary",), "The best head of each stream", *_chart(rows, len(lines)))
-    bar = ", and as a bar the best head without drift: all data at once" if bound else ""
+    shown = {row["role"] for row in rows}
+    linear_too = " and the linear layer" if LINEAR in shown else ""
+    bar = ", and as a bar the best head without drift: all data at once" if BOUND in shown else ""
     caption = (
-        f"For each stream the best head and the linear layer{bar}. Lines are deviations over "
-        "orders of the tasks."
+        f"For each stream the best head{linear_too}{bar}. Lines are deviations over orders of the "
+        "tasks."
     )
     return Section("summary", "Summary", lines, [Panel(caption, [figure])], [_table(rows)])
 
 
-TOPIC = Topic(section, needs=[ACCURACY], also=[IID])
+TOPIC = Topic(section, needs=[ACCURACY], also=[IID, SETS])
+
+
+def answer(tables: Tables) -> str:
+    """Say in a sentence what to use; nothing where the study has no stream.
+
+    It is the head with the best average among those that were run on every stream. Test rows chose
+    it, and the sentence says so.
+    """
+    if "accuracy" not in tables:
+        return ""
+    streams = _streams({"data": SETS.empty(), **tables})
+    if not streams:
+        return ""
+    everywhere = set.intersection(*({each.name for each in found} for _, found in streams))
+    if not everywhere:
+        each = "; ".join(f"{found[0].name} for {title}" for title, found in streams)
+        return f"No head was run on every stream. Use {each}."
+    places = {name: [(title, _of(found, name), found) for title, found in streams]
+              for name in everywhere}  # fmt: skip
+    best = min(
+        everywhere,
+        key=lambda name: (-fmean(mine.mean for _, mine, _ in places[name]), catalogue_thrift(name)),
+    )
+    return _advice(best, places[best])
+
+
+def _advice(best: str, places: Places) -> str:
+    means = sorted(mine.mean for _, mine, _ in places)
+    at = f"{means[0]:.1f} to {means[-1]:.1f} % on the {len(places)} streams"
+    if len(places) <= SAID:
+        at = _and([f"{mine.mean:.1f} % ({title})" for title, mine, _ in places])
+    ends = f"it ends at {at}"
+    if all(len(found) == 1 for _, _, found in places):
+        return f"{best} is the only head of this study: {ends}."
+    behind = [
+        f"{mine.behind:.1f} points behind {found[0].name} on {title}"
+        for title, mine, found in places
+        if not mine.level
+    ]
+    level = [
+        {each.name for each in found if each.level} - {best} for _, mine, found in places
+        if mine.level
+    ]  # fmt: skip
+    ties = sorted(set.intersection(*level), key=place_of) if level and not behind else []
+    text = f"Use {best}: {ends}"
+    if behind:
+        return f"{text}; it is the best on average, yet {' and '.join(behind)}."
+    if ties:
+        are = "are" if len(ties) > 1 else "is"
+        return f"{text}; {_and(ties)} {are} level with it, as far as the test samples can tell."
+    where = "" if len(places) == 1 else ", and no other head is as good on every stream"
+    return f"{text}{where}."
+
+
+def _streams(tables: Tables) -> list[tuple[str, list[Standing]]]:
+    parts = by_stream(tables["accuracy"].drop_nulls("mean"))
+    return [(title, standings(part, tables["data"])) for title, part in parts]
+
+
+def _of(found: Sequence[Standing], name: str) -> Standing:
+    return next(each for each in found if each.name == name)
+
+
+def _and(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _without_streams(bound: dict[tuple[str, str], Row]) -> Section | None:
     lines = [
-        f"{features}, {label}: best on all data at once is {best['name']} with "
+        f"{data_name(features)}, {label}: best on all data at once is {best['name']} with "
         f"{spread(best['mean'], best['deviation']).text} %."
         for (features, label), best in bound.items()
     ]
     return Section("summary", "Summary", lines) if lines else None
 
 
-def _say(title: str, stream: Row, best: Row, limit: Row | None, linear: Row | None) -> str:
-    tasks, drift = stream["n_tasks"], MEANING.get(stream["kind"], stream["kind"])
+def _say(title: str, found: list[Standing], limit: Row | None, linear: Row | None) -> str:
+    first, best = found[0], found[0].row
+    low, high = first.interval
+    sure = f" (95 % interval {low:.1f} to {high:.1f})" if first.reach else ""
+    leads = f"best is {first.name} with" if len(found) > 1 else f"{first.name} ends at"
     text = (
-        f"{title} ({drift}, {tasks} tasks): best is {best['name']} with "
-        f"{spread(best['mean'], best['deviation']).text} %"
+        f"{title}{_about(title, best)}: {leads} "
+        f"{spread(best['mean'], best['deviation']).text} %{sure}"
     )
     if limit:
         gap = limit["mean"] - best["mean"]
-        where = f"{gap:.1f} points below" if gap >= 0 else f"{-gap:.1f} points above"
+        where = f"{abs(gap):.1f} points {'below' if gap > 0 else 'above'}"
+        where = "as good as" if abs(gap) < 0.05 else where
         text += f", {where} all data at once ({limit['name']}, {limit['mean']:.2f} %)"
-    if linear and linear["name"] != best["name"]:
+    level = [each.name for each in found[1:] if each.level]
+    if level:
+        text += f". Level with it, as far as the test samples can tell: {_and(level)}"
+    if linear and linear is not best:
         text += (
             ". The ordinary linear layer ends at "
             f"{spread(linear['mean'], linear['deviation']).text} %, "
             f"{best['mean'] - linear['mean']:.1f} points below the best"
         )
     return text + "."
+
+
+def _about(title: str, stream: Row) -> str:
+    """Say how a stream changes, and in how many tasks; what its title says is not said again."""
+    drift = MEANING.get(stream["kind"], stream["kind"])
+    said: list[str] = [str(drift)] if stream["scenario"] in SCENARIOS else []
+    said += [] if "task" in title else [f"{stream['n_tasks']} tasks"]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _chart(rows: list[Row], streams: int) -> Plot:
@@ -106,25 +198,29 @@ def _chart(rows: list[Row], streams: int) -> Plot:
             color=colour, shape=shape, tooltip=tooltip
         ),
     ]
-    places = {BEST: -14, LINEAR: 15}  # names stand above and below, so that they never meet
     for role in dict.fromkeys(row["role"] for row in rows):  # a layer without rows has no scale
         some = base.transform_filter(f"datum.role == '{role}'")
         if role == BOUND:
-            tick = some.mark_tick(color="black", thickness=2.5, size=26)
+            tick = some.mark_tick(color="black", thickness=2.5, size=18)
             drawn.insert(1, tick.encode(tooltip=tooltip))
         else:
-            drawn.append(
-                some.mark_text(dy=places[role], align="right", dx=9, fontSize=11).encode(
-                    text="name:N"
-                )
-            )
+            drawn += _names(some, role, [row["mean"] for row in rows if row["role"] == role])
     chart = alt.layer(*drawn)
-    return sized(chart, height=max(90, 56 * streams)), [_with_ends(row) for row in rows]
+    ends = with_band(pl.DataFrame(rows, infer_schema_length=None))
+    return sized(chart, height=max(90, 62 * streams)), ends.to_dicts()
 
 
-def _with_ends(row: Row) -> Row:
-    around = row["deviation"] or 0
-    return row | {"low": row["mean"] - around, "high": row["mean"] + around}
+def _names(some: alt.Chart, role: str, means: Sequence[float]) -> list[alt.Chart]:
+    """Write names above and below all marks, so that they meet none, on the side that has room."""
+    above, middle = -19 if role == BEST else 19, max(means) / 2
+    drawn = []
+    if any(mean > middle for mean in means):
+        high = some.transform_filter(f"datum.mean > {middle}")
+        drawn.append(high.mark_text(dy=above, align="right", dx=9))
+    if any(mean <= middle for mean in means):
+        low = some.transform_filter(f"datum.mean <= {middle}")
+        drawn.append(low.mark_text(dy=above, align="left", dx=-9))
+    return [text.encode(text="name:N", size=alt.value(11)) for text in drawn]
 
 
 def _table(rows: list[Row]) -> Table:
@@ -134,4 +230,5 @@ def _table(rows: list[Row]) -> Table:
         for row in rows
     ]  # fmt: skip
     header = ("stream", "what", "head", "final accuracy, %", "runs")
-    return Table(("summary",), "Best head, linear layer, and all data at once.", header, cells)
+    roles = list(dict.fromkeys(str(row["role"]) for row in rows))
+    return Table(("summary",), f"{_and(roles).capitalize()} of each stream.", header, cells)

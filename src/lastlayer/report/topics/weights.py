@@ -9,8 +9,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lastlayer.analysis import class_norms, weight_change
-from lastlayer.report.axes import class_axis, names_of, with_name
+from lastlayer.report.axes import class_axis, names_of, with_name, worst
 from lastlayer.report.chart import DATA, sized
+from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, class_names, in_order, order_0
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts
@@ -18,7 +19,7 @@ from lastlayer.results import Study
 
 TASK = 45  # the task that the paper's figure 2 shows, where there are as many
 DIMENSIONS = 50
-CLASSES = 50  # at most, those that change most
+CLASSES = 50  # of a table, at most: those that change most
 WHAT = (*STREAM, "kind", *HEAD, "name")
 COLUMNS = (
     texts(*WHAT)
@@ -75,7 +76,7 @@ def section(tables: Tables) -> Section | None:
     caption = (
         "Weights of the linear layer after one task minus before it, first 50 dimensions, order 0; "
         "each map has its own scale. Only the classes of the task should change. Of many classes "
-        "those that change most are shown. (Fig. 2)"
+        "those that change most are shown." + cited("Fig. 2", table)
     )
     return Section(
         "weight-change", "What one task changes", _words(table), [Panel(caption, figures)]
@@ -96,7 +97,8 @@ def _words(table: pl.DataFrame) -> list[str]:
     return [
         f"Under single masking the row of {name} moves most, by {most:.4f} in these dimensions. A "
         "row whose class the task lacks gets no gradient, yet moves by the velocity that "
-        "momentum has kept since its class was last seen; the paper says that it cannot."
+        "momentum has kept since its class was last seen"
+        + ("; the paper says that it cannot." if cited("Fig. 2", table) else ".")
     ]
 
 
@@ -107,6 +109,8 @@ def _title(title: str, part: pl.DataFrame) -> str:
 
 
 def _chart(part: pl.DataFrame) -> Plot:
+    length = part.group_by("class").agg((pl.col("change") ** 2).sum())
+    part = part.filter(pl.col("class").is_in(worst(dict(length.rows()))))
     names = names_of(part)
     most = part["change"].abs().to_numpy().max(initial=0) or 1.0
     scale = alt.Scale(scheme="purpleorange", reverse=True, domain=[-most, most])
