@@ -13,7 +13,12 @@ from same import assert_same
 
 import lastlayer as ll
 from lastlayer.catalogue import HEADS
-from lastlayer.errors import MissingFileError, OptionError, UnsupportedError
+from lastlayer.errors import (
+    MissingFileError,
+    NotCalibratedError,
+    OptionError,
+    UnsupportedError,
+)
 from lastlayer.shards.fit import fit_shards
 from lastlayer.shards.listing import is_sharded, list_shards
 from lastlayer.shards.local import Local
@@ -274,3 +279,16 @@ def test_heads_that_cannot_be_merged_are_refused_before_anything_is_read(tmp_pat
             ll.fit(tmp_path, name, **settings)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="has no option 'widht'"):
         ll.fit(tmp_path, "random_ridge", options={"widht": 7})
+
+
+def test_a_head_that_was_calibrated_goes_on(tmp_path: Path) -> None:
+    """Rows of shards are not held out; a calibration is out of date, as after any learning."""
+    folder = piles.parquet(tmp_path / "shards")
+    with pytest.raises(OptionError, match="calibrate the head afterwards"):
+        ll.fit(folder, "slda", label="species", calibration=0.1)
+    clf = ll.fit(folder, "slda", label="species")
+    clf.calibrate(TEST, piles.data(500, seed=7)[1])
+    clf.predict_or_unknown(TEST[:3])
+    ll.fit(folder, clf, label="species")
+    with pytest.raises(NotCalibratedError):
+        clf.predict_or_unknown(TEST[:3])
