@@ -1,6 +1,7 @@
 """Shards in every layout give the head that one file gives."""
 
 import json
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import lastlayer as ll
 from lastlayer.catalogue import HEADS
 from lastlayer.errors import (
     MissingFileError,
+    MissingPackageError,
     NotCalibratedError,
     OptionError,
     UnsupportedError,
@@ -292,3 +294,9 @@ def test_a_head_that_was_calibrated_goes_on(tmp_path: Path) -> None:
     ll.fit(folder, clf, label="species")
     with pytest.raises(NotCalibratedError):
         clf.predict_or_unknown(TEST[:3])
+
+
+def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError, match=r"needs Ray.*pip install '\.\[ray\]'"):
+        ll.fit(piles.parquet(tmp_path), "slda", label="species", ray="local")
