@@ -53,7 +53,7 @@ def fit_shards(
     runner: Runner | None = None,
     group_bytes: int | None = None,
 ) -> HeadClassifier:
-    """Train a classifier on shards, or go on with one, exactly as if they were one file.
+    """Train a classifier on shards, or train one further, exactly as if they were one file.
 
     Args:
         source: A folder, a pattern, or a list of files.
