@@ -36,10 +36,12 @@ test-images .venv-images/.dev: BIN = .venv-images/bin
 test-images: .venv-images/.dev
 	$(BIN)/pytest -n auto tests_images
 
-# What needs sentence-transformers or datasets: in one environment of its own, with the same PyTorch.
+# What needs sentence-transformers, datasets or Ray: in one environment of its own, with the same
+# PyTorch. Ray's tests start clusters of several nodes: one after the other.
 test-extras .venv-extras/.dev: BIN = .venv-extras/bin
 test-extras: .venv-extras/.dev
-	$(BIN)/pytest -n auto tests_extras
+	$(BIN)/pytest -n auto tests_extras --ignore-glob '*/test_ray*.py'
+	$(BIN)/pytest -n 0 tests_extras/test_ray*.py
 
 # The docs as a site that opens from disk, without a network: site/index.html. Links are checked.
 docs .venv-docs/.ready: BIN = .venv-docs/bin
@@ -125,9 +127,9 @@ clean:
 	@touch $@
 
 .venv-extras/.dev: .venv-extras/.made pyproject.toml constraints.txt constraints-extras.txt
-	@echo "installing lastlayer with sentence-transformers and datasets into .venv-extras (minutes)"
+	@echo "installing lastlayer with sentence-transformers, datasets and Ray into .venv-extras (minutes)"
 	@$(INSTALL) -c constraints.txt setuptools torch
-	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,dev]' datasets
+	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,ray,dev]' datasets
 	@touch $@
 
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \

@@ -95,7 +95,7 @@ if __name__ == "__main__":
     sets = {name: ll.load_features(name) for name in ("cifar10", "cifar100")}
     columns = [(size, kind) for size in SIZES for kind in KINDS]
     titles = [f"{kind}, of {size}" for size, kind in columns]
-    print("|", " | ".join(["head", *titles, "all", "right ones refused"]), "|")
+    print("|", " | ".join(["head", *titles, "all", "correct ones refused"]), "|")
     print("|---" * (len(columns) + 3) + "|")
     for name, card in HEADS.items():
         if card.abilities.forgets:

@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.cli import newcomer
 
-from lastlayer.catalogue import HEADS, HeadCard
+from lastlayer.catalogue import HEADS, KINDS, HeadCard
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -13,7 +14,7 @@ SELF_CONTAINED = [
     page
     for page in PAGES
     if (page.parent.name == "heads" and page.stem != "README")
-    or page.stem in ("layers", "analysis", "replay", "advise", "use")
+    or page.stem in ("layers", "analysis", "replay", "advise", "use", "unknown")
 ]
 
 
@@ -62,3 +63,43 @@ def _page(name: str) -> Path:
 def test_every_head_has_a_short_page() -> None:
     for name in HEADS:
         assert len(_page(name).read_text().splitlines()) <= 40, name
+
+
+def test_the_glossary_is_alphabetical_and_linked() -> None:
+    words = re.findall(r"^- \*\*(.+?)\*\*", (DOCS / "glossary.md").read_text(), flags=re.MULTILINE)
+    letters = [re.sub(r"[^a-z]", "", word.lower()) for word in words]
+    assert letters == sorted(letters)
+    assert {"run", "plan", "head", "layer", "mask", "drift", "diverged", "resume"} <= set(words)
+    assert "(glossary.md)" in (DOCS / "README.md").read_text()
+
+
+def test_compare_prints_what_its_page_shows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same words; the numbers are of more heads and orders than a test should train."""
+    (shown,) = re.findall(r"^```text\n(.*?)^```", (DOCS / "compare.md").read_text(), re.M | re.S)
+    command, *expected = shown.splitlines()
+    verb, features, *_ = command.removeprefix("$ lastlayer ").split()
+    assert newcomer.run(monkeypatch, verb, features, "--heads", "mean,slda", "--orders", 2) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert _words(printed) == _words(expected)
+    assert _accuracies(printed).items() <= _accuracies(expected).items()
+
+
+def _accuracies(lines: list[str]) -> dict[str, str]:
+    """Read the ranking; heads that learn in one pass have the same accuracy in every order."""
+    ranked = (re.match(r"  \d\.  (\S+) +(.*)", line) for line in lines)
+    return {found[1]: found[2] for found in ranked if found}
+
+
+def _words(lines: list[str]) -> list[str]:
+    """Drop the ranking, spaces and every number."""
+    others = (line for line in lines if not re.match(r"  \d\.  ", line))
+    return [" ".join(re.sub(r"\d[\d.]*", "0", line).split()) for line in others]
+
+
+@pytest.mark.parametrize("page", ["compare", "scenarios"])
+def test_every_kind_of_scenario_is_in_the_docs(page: str) -> None:
+    text = (DOCS / f"{page}.md").read_text()
+    for kind in KINDS.values():
+        assert f"`{kind.form.split('COLUMN')[0]}" in text, kind.form

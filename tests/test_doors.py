@@ -73,7 +73,7 @@ def test_the_analysis_takes_numbers_from_wherever_they_come() -> None:
     rows = [[3.0, 4.0], [0.0, 2.0]]
     for given in (rows, np.array(rows), np.array(rows, "f2"), torch.tensor(rows)):
         assert analysis.class_norms(given).tolist() == [5.0, 2.0]  # type: ignore[arg-type]
-    with pytest.raises(ArgumentError, match="without a mask as weight"):
+    with pytest.raises(ArgumentError, match="expected weight as an array without a mask"):
         analysis.class_norms(np.ma.masked_array(rows, mask=[[0, 1], [0, 0]]))
     with pytest.raises(ArgumentError, match="whole numbers as y, got bool"):
         analysis.data_angles(np.eye(2), np.array([True, False]), np.eye(2))

@@ -151,7 +151,7 @@ def test_a_file_of_another_kind(path: Path) -> None:
 @pytest.mark.parametrize("version", [FORMAT + 1, "two"])
 def test_a_file_from_the_future(tmp_path: Path, version: object) -> None:
     rewrite_document(tmp_path / "a", format=version)
-    with pytest.raises(FileFormatError, match="update lastlayer"):
+    with pytest.raises(FileFormatError, match="upgrade lastlayer"):
         read_tensors(tmp_path / "a", "features")
 
 

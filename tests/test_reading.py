@@ -49,7 +49,10 @@ def test_a_message_is_one_line(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "a/below a file", ".", "x" * 5000])
 def test_what_is_not_there(file: Path, name: str) -> None:
-    with pytest.raises((MissingFileError, ReadError)), reading(file.parent / name, "a table"):
+    with (
+        pytest.raises((MissingFileError, ReadError, OptionError)),
+        reading(file.parent / name, "a table"),
+    ):
         pass
 
 
@@ -84,3 +87,15 @@ def test_an_archive_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
             archive.writestr(str(number), bytes(1 << 25))
     with pytest.raises(FileFormatError, match="would take 288 MiB"):
         check_archive(path, "it")
+
+
+def test_a_misspelt_path_gets_the_nearest_name_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "birds.npz").write_bytes(b"")
+    for name, ending in [
+        ("brids.npz", rf"; did you mean '{tmp_path}/birds\.npz'\?$"),
+        ("mammals.npz", "$"),
+        ("away/birds.npz", "$"),
+    ]:
+        message = rf"at {tmp_path}/{name}, but there is none{ending}"
+        with pytest.raises(MissingFileError, match=message), reading(tmp_path / name, "a file"):
+            pass

@@ -1,28 +1,36 @@
-"""The README keeps its promises: short, and every Python block in it runs."""
+"""The README keeps its promises: short, its Python runs, its first choice is the advised one."""
 
 import re
 from pathlib import Path
 
 import pytest
 
+import lastlayer as ll
+from lastlayer.advice.choosing import choose
+from lastlayer.advice.course import lay_out
+from lastlayer.advice.judging import judge
+from lastlayer.advice.needs import Needs
+from lastlayer.catalogue import HEADS
+
 README = Path(__file__).parents[1] / "README.md"
+DOCS = README.with_name("docs")
 
 
-def python_blocks(text: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+def blocks(kind: str) -> list[str]:
+    text = README.read_text(encoding="utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_it_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 100
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 110
 
 
 def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks run in turn, as a reader would type them, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    blocks = python_blocks(README.read_text(encoding="utf-8"))
-    assert blocks, "expected at least one block of Python in README.md, got none"
+    assert blocks("python"), "expected at least one block of Python in README.md, got none"
     names: dict[str, object] = {"__name__": "__readme__"}
-    for number, block in enumerate(blocks, start=1):
+    for number, block in enumerate(blocks("python"), start=1):
         exec(compile(block, f"README.md, block {number}", "exec"), names)
 
 
@@ -32,3 +40,26 @@ def test_its_make_targets_exist() -> None:
     assert {"study", "test"} <= set(named)
     for target in named:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+FIRST = {name for name, card in HEADS.items() if "the first choice" in card.use}
+
+
+def test_the_first_choice_is_called_so_in_the_docs() -> None:
+    shown = re.findall(r"^Use (\w+): ", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert shown
+    assert set(shown) <= FIRST
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in DOCS.glob("heads/*.md")}
+    called = {name for name, text in pages.items() if "the first choice" in text}
+    assert called - {"README"} == FIRST
+
+
+@pytest.mark.parametrize(
+    ("features", "scenario"), [("cifar10", "cifar10"), ("cifar100", "cifar100_lifelong")]
+)
+def test_the_first_choice_is_what_is_advised(features: str, scenario: str) -> None:
+    course = lay_out(ll.load_features(features), scenario)
+    judgement = judge(course, [*FIRST, "slda", "qda", "mean"], curves=False)
+    choice = choose(course, judgement, Needs())
+    assert choice.head in FIRST
+    assert not FIRST.issuperset(judgement.verdicts)  # others were tried

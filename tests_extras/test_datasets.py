@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
+import lastlayer as ll
 from lastlayer.features.importing import import_features
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the libraries are theirs
@@ -38,3 +39,22 @@ def test_splits(tmp_path: Path) -> None:
     data = import_features(tmp_path / "b", label="species")
     for name, rows in parts.items():
         assert (data.splits[name].z.numpy() == Z[rows]).all()
+
+
+def test_a_folder_is_learned_shard_by_shard(tmp_path: Path) -> None:
+    """As Hugging Face's library writes it: many record batches, class names beside them."""
+    parts = {"train": slice(9), "test": slice(9, 12)}
+    DatasetDict({name: dataset(rows) for name, rows in parts.items()}).save_to_disk(
+        tmp_path / "birds", num_shards={"train": 3, "test": 1}
+    )
+    clf = ll.fit(tmp_path / "birds", "mean", label="species")
+    assert clf.origin_ == ["learned 9 rows of 3 shards"]
+    assert clf.head_.class_names == sorted(NAMES)
+    for place, name in enumerate(sorted(NAMES)):
+        rows = [row for row in range(9) if NAMES[row % 3] == name]
+        mean = clf.head_.statistics.mean[place].numpy()
+        np.testing.assert_allclose(mean, Z[rows].astype(np.float64).mean(axis=0), rtol=1e-6)
+    tested = ll.fit(tmp_path / "birds", "mean", label="species", rows="test")
+    assert tested.origin_ == ["learned 3 rows of 1 shard"]
+    dataset(slice(12)).to_parquet(tmp_path / "train-00000-of-00001.parquet")
+    assert ll.fit(tmp_path / "train-*.parquet", "mean", label="species").n_features_in_ == 5

@@ -1,4 +1,4 @@
-"""Output layers for frozen networks whose data keeps changing."""
+"""Output layers for frozen networks whose data keep changing."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Check arguments at the door: one of a wrong type is named, with what was expected instead."""
+"""Check arguments: one of a wrong type is named, with what was expected instead."""
 
 import math
 import operator
@@ -26,7 +26,7 @@ def expect(value: object, kinds: type | tuple[type, ...], name: str, expected: s
 
 
 def whole(value: Any, name: str, least: int | None = None, most: int | None = None) -> int:
-    """Return a whole number, numpy's too, within bounds; True and 2.0 are none.
+    """Return a whole number within bounds, numpy's included; True and 2.0 do not count as one.
 
     >>> whole(3, "k", least=1)
     3
@@ -51,7 +51,7 @@ def whole(value: Any, name: str, least: int | None = None, most: int | None = No
 
 
 def real(value: Any, name: str) -> float:
-    """Return a finite number as a float; text and True are none.
+    """Return a finite number as a float; text and True do not count as one.
 
     >>> real(1, "lr")
     1.0
@@ -68,7 +68,7 @@ def real(value: Any, name: str) -> float:
 
 
 def flag(value: Any, name: str) -> bool:
-    """Return True or False; nothing else is one of them, also where Python would take it so.
+    """Return True or False; refuse anything else, even where Python would accept it.
 
     >>> flag(1, "diagonal")
     Traceback (most recent call last):
@@ -120,7 +120,7 @@ def _can_be_encoded(text: str) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """Say what a value is, in a message.
+    """Return what a value is, for a message.
 
     >>> kind_of(None), kind_of(2.5), kind_of([1])
     ('None', 'a float', 'a list')

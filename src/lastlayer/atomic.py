@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written completely or not at all."""
 
 import os
 import tempfile
@@ -11,7 +11,7 @@ from lastlayer.errors import WriteError
 
 @contextmanager
 def in_place_of(path: Path) -> Iterator[Path]:
-    """Give a file beside ``path`` to write to; it takes the place of ``path`` if all goes well.
+    """Yield a file beside ``path`` to write to; it replaces ``path`` if all goes well.
 
     An interrupted write leaves what was there before. Folders are made as they are needed.
     """

@@ -50,7 +50,7 @@ class Abilities:
 
 @dataclass(frozen=True)
 class HeadCard:
-    """What the program knows of a head without making one."""
+    """What the program knows about a head without making one."""
 
     name: str
     home: str  # "module:Class"
@@ -71,16 +71,16 @@ class HeadCard:
 
     @property
     def in_paper(self) -> bool:
-        """Whether it is one of the paper's; of any other both presets are the same."""
+        """Whether it is one of the paper's heads; for any other, both presets are the same."""
         return self.name in PAPER_HEADS
 
     @property
     def by_gradient(self) -> bool:
-        """Whether it is trained by gradient: step by step, with a mask, as often as asked."""
+        """Whether it is trained by gradient: in steps, optionally masked, for several epochs."""
         return self.family == "gradient"
 
     def rate(self, asked: float | None) -> float:
-        """Return the learning rate to train with: what was asked for, or else its own."""
+        """Return the learning rate to train with: the one asked for, or the head's default."""
         rate = self.lr if asked is None else float(asked)
         if rate is None or not 0 < rate < math.inf:
             raise OptionError(f"expected a learning rate above 0, got {rate} for '{self.name}'")
@@ -95,9 +95,9 @@ class HeadCard:
         return self._chosen("start", asked, self.starts)
 
     def start_before_choice(self, mask: str) -> str | None:
-        """Return how its rows started in version 0.1, which had no option: by the mask.
+        """Return how its rows started in version 0.1, where the mask decided it.
 
-        Runs and heads that name no start are of that time; nothing new starts so.
+        Runs and heads that name no start were made by that version; nothing new starts this way.
 
         >>> HEADS["linear"].start_before_choice("single"), HEADS["slda"].start_before_choice("none")
         ('normal', None)
@@ -131,7 +131,7 @@ class HeadCard:
 
 
 def _layer(name: str, **card: Any) -> HeadCard:
-    """Write the card of a layer trained by gradient; rows and their velocity are its state."""
+    """Return the card of a layer trained by gradient; its state is the rows and their velocity."""
     return HeadCard(
         name=name,
         home="lastlayer.heads:GradientHead",
@@ -148,7 +148,7 @@ WIDTH, MAP_ROWS = 2000, 1000  # of the random heads, unless told otherwise
 
 
 def _mapped_size(h: int, n_classes: int, n: int) -> int:
-    """Size the state of a head behind a map of the default width; its first rows wait for it."""
+    """Return the bytes of a head behind a map of the default width; early rows wait for the map."""
     statistics = 8 * (n_classes * (WIDTH + 1) + WIDTH * WIDTH)
     return statistics + 8 * WIDTH * h + (n * 8 * (h + 1) if n < MAP_ROWS else 8 * h)
 
@@ -158,7 +158,7 @@ _CARDS = (
         "linear",
         source="Linear",
         formula="z·A_i + b_i",
-        use="data that come shuffled; forgets most when they do not",
+        use="shuffled data only; forgets most on a stream",
         state="rows, biases and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
         lr=0.01,
@@ -170,7 +170,7 @@ _CARDS = (
         "linear_no_bias",
         source="Linear_no_bias",
         formula="z·A_i",
-        use="as linear, where no class should win by its bias",
+        use="like linear, where no class should win by its bias",
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.01,
@@ -194,7 +194,7 @@ _CARDS = (
         "original_weight_norm",
         source="OriginalWeightNorm",
         formula="γ_i · z·A_i/‖A_i‖",
-        use="as weight_norm, with a learned length",
+        use="like weight_norm, with learned lengths",
         state="rows, lengths and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
         lr=0.1,
@@ -206,7 +206,7 @@ _CARDS = (
         "cosine",
         source="CosLayer",
         formula="s · cos(z, A_i)",
-        use="where only angles count; with +single for new classes",
+        use="where only angles should count; +single for new classes",
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.1,
@@ -232,7 +232,7 @@ _CARDS = (
         family="statistics",
         source="MeanLayer",
         formula="−‖z − μ_i‖",
-        use="the simplest and smallest that never forgets",
+        use="the simplest and smallest head that never forgets",
         state="counts, means and spreads, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 2),
         abilities=Abilities(linear=True, **_ONE_PASS),
@@ -245,7 +245,7 @@ _CARDS = (
         family="neighbours",
         source="MedianLayer",
         formula="−‖z − med_i‖",
-        use="as mean, with outliers; keeps all features",
+        use="like mean, for data with outliers; keeps all features",
         state="every row and its label, float32",
         size=lambda h, n_classes, n: n * (4 * h + 8),
         abilities=Abilities(linear=True, keeps_samples=True, **_ONE_PASS),
@@ -258,7 +258,7 @@ _CARDS = (
         family="statistics",
         source="SLDA",
         formula="z·Λμ_i − ½ μ_iᵀΛμ_i",
-        use="the first choice, whatever the drift",
+        use="the best small linear head, whatever the drift",
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
@@ -271,7 +271,7 @@ _CARDS = (
         family="statistics",
         source="ridge regression; weighed by classes: AIR (arXiv 2408.10349)",
         formula="z·w_i + b_i, w = (G + λI)⁻¹Q",
-        use="as slda, where shares of classes should count; one solve",
+        use="like slda, where frequent classes should win more often",
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
@@ -283,7 +283,7 @@ _CARDS = (
         family="statistics",
         source="RanPAC (arXiv 2307.02251)",
         formula="φ(z)·w_i + b_i, φ random and wide",
-        use="the best of one pass, whatever the drift; answers cost more than linear ones",
+        use="the first choice with random_slda, whatever the drift; larger and slower than slda",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=_mapped_size,
         abilities=Abilities(order_free=True, merges=True, forgets=True),
@@ -299,7 +299,7 @@ _CARDS = (
         family="statistics",
         source="KLDA (arXiv 2412.15571), RanDumb (arXiv 2402.08823)",
         formula="φ·Λμ_i − ½ μ_iᵀΛμ_i, φ random and wide",
-        use="as random_ridge, where every class should weigh the same",
+        use="the first choice with random_ridge, whatever the drift; every class weighs the same",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
         abilities=Abilities(order_free=True, merges=True, forgets=True),
@@ -314,7 +314,7 @@ _CARDS = (
         family="statistics",
         source="quadratic discriminant analysis; FeCAM (arXiv 2309.14062)",
         formula="−½ (z − μ_i)ᵀΣ_i⁻¹(z − μ_i) − ½ log det Σ_i",
-        use="few classes with many samples, each of its own shape",
+        use="few classes with many samples, each with a shape of its own",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(**_ONE_PASS),
@@ -326,7 +326,7 @@ _CARDS = (
         family="statistics",
         source="SLCA's classifier alignment (arXiv 2303.05118)",
         formula="z·A_i + b_i, trained on samples of class Gaussians",
-        use="where an nn.Linear is wanted that does not forget; slow to refresh",
+        use="where you need an nn.Linear that does not forget; slow to refresh",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(linear=True, **_ONE_PASS),
@@ -347,7 +347,7 @@ PAPER_HEADS = (  # the paper's 19, whatever else there is
 
 
 def all_heads() -> tuple[str, ...]:
-    """Name every head with each of its masks.
+    """Return the name of every head with each of its masks.
 
     >>> set(PAPER_HEADS) <= set(all_heads())
     True
@@ -356,7 +356,7 @@ def all_heads() -> tuple[str, ...]:
 
 
 def full_name(head: str, mask: str) -> str:
-    """Write a head with its mask, as it is typed.
+    """Return the name of a head with its mask, as it is typed.
 
     >>> full_name("cosine", "single"), full_name("slda", "none")
     ('cosine+single', 'slda')
@@ -371,7 +371,7 @@ def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
     _explain(base)
     card = look_up(base, HEADS, "head")
     if plus and mask is not None and mask != written:
-        raise OptionError(f"expected one mask, got '{written}' in the name and '{mask}' beside it")
+        raise OptionError(f"expected one mask, got '{written}' in the name and mask='{mask}'")
     found = written if plus else (mask or "none")
     look_up(found, dict.fromkeys(MASKS), "mask")
     if found not in card.masks:
@@ -382,17 +382,17 @@ def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
 
 
 def _explain(name: str) -> None:
-    """Answer the name that another work gives to a head with what to write for it."""
+    """Answer a name that other works use for a head with what to write here."""
     for card in HEADS.values():
         if name not in HEADS and name.lower() in card.known_as:
             write = card.known_as[name.lower()]
             raise UnknownNameError(
-                f"unknown head '{name}'; it is '{card.name}' here: write {write}"
+                f"unknown head '{name}'; it is called '{card.name}' here: write {write}"
             )
 
 
 def card_of(name: str) -> HeadCard:
-    """Return the card of a head, its name written with or without a mask.
+    """Return the card of a head, given its name with or without a mask.
 
     >>> card_of("cosine+single").by_gradient
     True
@@ -401,9 +401,9 @@ def card_of(name: str) -> HeadCard:
 
 
 def thrift(head: str) -> tuple[bool, bool, bool, int]:
-    """Return a head's place among equally good ones: what keeps and computes less comes first.
+    """Return a sort key for equally good heads: those that keep and compute less come first.
 
-    One that has no card comes last.
+    A head without a card comes last.
 
     >>> sorted(["new", "knn", "cosine+single", "median", "slda", "mean"], key=thrift)
     ['mean', 'slda', 'cosine+single', 'median', 'knn', 'new']
@@ -428,7 +428,7 @@ def size_in_words(size: float) -> str:
 
 
 def able(ability: str) -> list[str]:
-    """Name the heads that have an ability by default, for an error that says what to use instead.
+    """Return the heads with an ability by default, for errors that say what to use instead.
 
     >>> able("forgets_class")
     ['knn', 'mean', 'median', 'qda', 'sampled_linear']
@@ -437,14 +437,39 @@ def able(ability: str) -> list[str]:
     return [name for name, card in HEADS.items() if getattr(card.abilities, ability)]
 
 
-# How the data of each kind of scenario change.
-KINDS: Mapping[str, Drift] = {
-    "incremental": "incremental",
-    "lifelong": "lifelong",
-    "mixed": "mixed",
-    "nested": "lifelong",
-    "iid": "iid",
-}
+@dataclass(frozen=True)
+class KindCard:
+    """A kind of scenario: what arrives with each task, and how it is written."""
+
+    name: str
+    description: str
+    drift: Drift
+    argument: Literal["tasks", "by"] | None  # what follows the colon; None: nothing does
+    form: str  # how it is written; "/LABEL" may follow
+
+
+_KINDS = (
+    KindCard("incremental", "new classes with each task: 5 tasks", "incremental", "tasks",
+             "incremental:5"),
+    KindCard("lifelong", "all classes with each value of a column", "lifelong", "by",
+             "lifelong:COLUMN"),
+    KindCard("nested", "all classes with each task, another subclass of each", "lifelong", "by",
+             "nested:COLUMN"),
+    KindCard("mixed", "whatever comes with each value of a column", "mixed", "by",
+             "mixed:COLUMN"),
+    KindCard("iid", "everything at once", "iid", None, "iid"),
+)  # fmt: skip
+
+KINDS: Mapping[str, KindCard] = {card.name: card for card in _KINDS}
+
+
+def forms_of_scenarios() -> str:
+    """Return how a scenario is written, for --help and for errors.
+
+    >>> forms_of_scenarios()
+    'incremental:5, lifelong:COLUMN, nested:COLUMN, mixed:COLUMN, iid'
+    """
+    return ", ".join(card.form for card in KINDS.values())
 
 
 @dataclass(frozen=True)
@@ -464,11 +489,11 @@ class ScenarioCard:
     @property
     def drift(self) -> Drift:
         """How its data change."""
-        return KINDS[self.kind]
+        return KINDS[self.kind].drift
 
     @property
     def source(self) -> str:
-        """How to come by the features."""
+        """How to get the features."""
         if self.bundled:
             return f"the bundled features '{self.features}': load_features(\"{self.features}\")"
         label, *domains = COLUMNS[self.features]
@@ -531,4 +556,6 @@ def drift_of(scenario: str) -> Drift | None:
     ('mixed', 'lifelong', 'iid')
     """
     name = scenario.partition("/")[0].partition(":")[0]
-    return SCENARIOS[name].drift if name in SCENARIOS else KINDS.get(name)
+    if name in SCENARIOS:
+        return SCENARIOS[name].drift
+    return KINDS[name].drift if name in KINDS else None

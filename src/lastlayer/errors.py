@@ -26,23 +26,27 @@ class OptionError(LastLayerError, ValueError):
 
 
 class UnknownNameError(LastLayerError, KeyError, ValueError):
-    """A name that no catalogue holds: a failed look-up and a wrong value at once."""
+    """An unknown name: a failed lookup and a wrong value at once."""
 
     def __str__(self) -> str:
-        """Give the plain message; KeyError would put it in quotes."""
+        """Return the plain message; KeyError would put it in quotes."""
         return str(self.args[0])
 
 
 class NotLearnedError(LastLayerError, RuntimeError):
-    """A head was asked to predict before it has learned anything."""
+    """A head was asked to predict before it had learned anything."""
+
+
+class NotCalibratedError(LastLayerError, RuntimeError):
+    """A head was asked for what only calibration gives, and has none, or has changed since."""
 
 
 class StateError(LastLayerError, RuntimeError):
-    """A state that is none of such a head: parts are missing, or of another shape."""
+    """A state that does not belong to such a head: parts are missing, or of another shape."""
 
 
 class MergeError(LastLayerError, ValueError):
-    """Two heads that cannot become one."""
+    """Two heads that cannot be merged."""
 
 
 class UnsupportedError(LastLayerError, TypeError):
@@ -50,7 +54,7 @@ class UnsupportedError(LastLayerError, TypeError):
 
 
 class DivergedError(LastLayerError, ArithmeticError):
-    """Training left the finite numbers; the message names the step."""
+    """Training diverged: NaN or infinity appeared; the message names the step."""
 
 
 class FileFormatError(LastLayerError, ValueError):
@@ -58,15 +62,15 @@ class FileFormatError(LastLayerError, ValueError):
 
 
 class MissingFileError(LastLayerError, FileNotFoundError):
-    """A file that is needed is not there; the message says how it is made."""
+    """A file that is needed is missing; the message says how to make it."""
 
 
 class ReadError(LastLayerError, OSError):
-    """A file that is there but cannot be read: no permission, or a disk that fails."""
+    """A file that exists but cannot be read: no permission, or a failing disk."""
 
 
 class WriteError(LastLayerError, OSError):
-    """A file that cannot be written; what was there before is still there."""
+    """A file that cannot be written; what was there before is unchanged."""
 
 
 class BusyError(LastLayerError, OSError):
@@ -74,8 +78,8 @@ class BusyError(LastLayerError, OSError):
 
 
 class MissingPackageError(LastLayerError, ImportError):
-    """A package that only an extra brings is not installed; the message names the extra."""
+    """A package from an extra is not installed; the message names the extra."""
 
 
 class PlanError(LastLayerError, ValueError):
-    """A plan that says what cannot be; the message names the place in it."""
+    """A plan with a mistake in it; the message names the place."""

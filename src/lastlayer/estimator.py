@@ -3,8 +3,9 @@
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -17,10 +18,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from lastlayer.arguments import kind_of, short
-from lastlayer.errors import FileFormatError, LabelError, OptionError, ShapeError
+from lastlayer.errors import DataError, FileFormatError, LabelError, OptionError, ShapeError
 from lastlayer.heads import Head, head_of, make_head, options_of
+from lastlayer.heads.calibration import a_share
+from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.head_file import HeadFile, read_head, write_head
+from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.undo import AllOrNothing
 from lastlayer.names import look_up
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
@@ -28,9 +32,18 @@ from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 EPOCHS = 5  # as in the paper
 STEPS = 200  # at least: a set of few batches is shown more often
 ANSWERED = 1 << 13  # rows that are answered at once
+SCORED = 1 << 22  # and logits: with many classes, fewer rows
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
 Array = NDArray[Any]
+
+
+@dataclass
+class HeldOut:
+    """Rows that a classifier does not learn, but is calibrated with."""
+
+    share: float = 1.0  # of the rows of each class
+    rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # features, the head's classes
 
 
 class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -48,12 +61,15 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_scale: features are divided by it before the head sees them; of use to heads
             trained by gradient, whose learning rate depends on the length of features.
         options: what else the head takes, such as {"shrinkage": 0.1} or {"k": 7}.
-        random_state: of the shuffling and of what is random in the head.
+        calibration: the share of rows of each class that ``fit`` does not learn, but calibrates
+            with, so that probabilities mean something and ``predict_or_unknown`` can be asked.
+        random_state: of the shuffling, of the rows held out, and of what is random in the head.
 
     Attributes:
         classes_: the labels known so far, sorted.
         n_features_in_: the size of a feature vector.
         head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
+        origin_: what it was learned from, in sentences, where that was many files.
 
     >>> clf = HeadClassifier("mean").partial_fit([[0.0], [2.0]], ["dog", "dog"])
     >>> clf.partial_fit([[9.0]], ["cat"]).predict([[1.0], [7.0]]).tolist()
@@ -62,6 +78,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: Array
     head_: Head
+    origin_: list[str]
     _column: Array  # (n_classes,) which class of the head each of classes_ is
 
     def __init__(
@@ -75,6 +92,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: int = BATCH_SIZE,
         feature_scale: float = 1.0,
         options: dict[str, Any] | None = None,
+        calibration: float | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.head = head
@@ -85,6 +103,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.feature_scale = feature_scale
         self.options = options
+        self.calibration = calibration
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -92,14 +111,18 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._all_or_nothing():
             z, labels = self._check(X, y, reset=True)
             self._begin(unique_labels(labels))
-            steps_per_epoch = -(-len(labels) // self.batch_size)
-            self._learn(z, labels, self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch)))
+            columns = self._columns_of(labels)
+            held = self._hold_out(columns, self.calibration)
+            self._observe(z, columns, self._first_epochs(columns, held), held)
+            if held is not None:
+                self.head_.calibrate(self._divided(z[held]), columns[held])
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Go on learning, as from the next task; ``classes`` may name labels to come.
 
-        After an error nothing of the call is learned.
+        It learns every row: what was calibrated is out of date until ``calibrate``. After an error
+        nothing of the call is learned.
         """
         with self._all_or_nothing():
             first = not hasattr(self, "head_")
@@ -109,7 +132,14 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self._begin(known)
             with AllOrNothing(self.head_):  # keeps what is overwritten: at most the size of X
                 self._welcome(known)
-                self._learn(z, labels, self.epochs or EPOCHS)
+                self._observe(z, self._columns_of(labels), self.epochs or EPOCHS)
+        return self
+
+    def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Find out how sure to be, on rows that were not learned; see ``Head.calibrate``."""
+        check_is_fitted(self, "head_")
+        z, labels = self._check(X, y, reset=False)
+        self.head_.calibrate(self._divided(z), self._columns_of(labels))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -118,10 +148,45 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: Array = self.classes_[winners]
         return labels
 
+    def predict_or_unknown(
+        self, X: ArrayLike, share: float = 0.05, unknown_label: object = None
+    ) -> Array:
+        """Give the label, or ``unknown_label`` where an input is too strange to be of any class.
+
+        At most this share of inputs like those of the calibration is turned away (on average over
+        calibrations, and over all classes together); of what is of no class, as much as can be
+        told. Needs ``calibration=`` or ``calibrate``, with at least 1/share − 1 rows.
+
+        >>> random = np.random.default_rng(0)
+        >>> X, y = random.normal(size=(400, 2)), np.repeat(["dog", "cat"], 200)
+        >>> X[200:] += 9
+        >>> clf = HeadClassifier("slda", calibration=0.2, random_state=0).fit(X, y)
+        >>> clf.predict_or_unknown([[0, 0], [9, 9], [0, 30]]).tolist()
+        ['dog', 'cat', None]
+        """
+        self._check_unknown_label(unknown_label)
+        limit = self.head_.limit(share)
+        logits, novelty = self.head_.judge(self._features(X))
+        labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]
+        other = np.array([unknown_label])
+        if other.dtype.kind != labels.dtype.kind:
+            labels, other = labels.astype(object), other.astype(object)
+        return np.where((novelty > limit).numpy(), other, labels)
+
+    def novelty(self, X: ArrayLike) -> Array:
+        """Give how strange each input is: the larger, the less like anything learned."""
+        check_is_fitted(self, "head_")
+        return self.head_.novelty(self._features(X)).numpy()
+
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Give the softmax of the logits; for knn these are the shares of the vote."""
-        logits = torch.from_numpy(self._logits(X))
-        return np.asarray(torch.softmax(logits, dim=1))
+        """Give how probable each label is, in the order of ``classes_``.
+
+        They mean what they say if the classifier was calibrated. If not, they are the softmax of
+        the logits, over the head's own temperature where it has one (``Head.probabilities``); for
+        knn the shares of the vote. If it has learned since it was calibrated: NotCalibratedError.
+        """
+        check_is_fitted(self, "head_")
+        return self._in_order(self.head_.probabilities(self._features(X)), 0)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Give the logits in the order of ``classes_``; of two classes, their difference.
@@ -165,13 +230,34 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             kept["random"] = [keys.tolist(), *place]
         parts = {
             "class_names": head.class_names,
+            "calibration": head.calibration_part,
             "labels": _kind_of_labels(self.classes_),
             "classifier": kept,
             "feature_map": (
                 None if self.feature_scale == 1 else {"divide_by": float(self.feature_scale)}
             ),
+            "origin": getattr(self, "origin_", None),
         }
         write_head(path, head.name, head.settings, head.state_dict(), parts)
+
+    def as_module(self, share: float | None = None, dtype: torch.dtype | None = None) -> Inference:
+        """Give what answers as a module; its classes are ``head_.class_names``, in their order.
+
+        Args:
+            share: of known inputs that may be turned away, with class −1; None: none are.
+            dtype: torch.float32 or float64; None: PyTorch's default, float32.
+        """
+        check_is_fitted(self, "head_")
+        return self.head_.answering(share, dtype, float(self.feature_scale))
+
+    def export_onnx(
+        self,
+        path: str | os.PathLike[str],
+        share: float | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Write ``as_module(share, dtype)`` to an ONNX file, with the labels in its metadata."""
+        write_onnx(self.as_module(share, dtype), path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -185,6 +271,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             usual = "int64" if head.class_names is None else "str"
             clf._take_labels(_labels_of(names, file.parts.get("labels", usual)))
             clf._random = check_random_state(clf.random_state)
+            if "origin" in file.parts:
+                clf.origin_ = [str(sentence) for sentence in file.parts["origin"]]
             if "random" in file.parts.get("classifier", {}):
                 keys, *place = file.parts["classifier"]["random"]
                 clf._random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *place))
@@ -194,12 +282,15 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ) from error
         return clf
 
-    def learn_rows(self, z: Tensor, y: Tensor, names: Sequence[str]) -> Self:
+    def learn_rows(
+        self, z: Tensor, y: Tensor, names: Sequence[str], held: HeldOut | None = None
+    ) -> Self:
         """Learn features (n, h) from where they lie, in batches: classes ``y``, called ``names``.
 
         A first call is ``fit``, and the head's classes are then these; a later one ``partial_fit``.
         After an error it has learned the batches before: nothing is kept to undo them, since the
-        rows may be more than the memory holds.
+        rows may be more than the memory holds. With ``held``, that share of the rows of each class
+        is not learned but put there; ``calibrate_rows`` takes it when all rows are learned.
         """
         first = not hasattr(self, "head_")
         self._check_options()
@@ -207,7 +298,6 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.n_features_in_ = z.shape[1]
             self._begin(np.array(names))
             column = torch.arange(len(names))
-            epochs = self.epochs or max(EPOCHS, -(-STEPS // -(-len(y) // self.batch_size)))
         else:
             self._check_width(z)
             known = y.unique().tolist()
@@ -215,11 +305,59 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._welcome(labels[known])
             column = torch.zeros(len(names), dtype=torch.int64)
             column[known] = self._columns_of(labels[known])
-            epochs = self.epochs or EPOCHS
-        self._observe(z, column[y], epochs)
+        columns = column[y]
+        out = None if held is None else self._hold_out(columns, held.share)
+        epochs = self._first_epochs(columns, out) if first else self.epochs or EPOCHS
+        self._observe(z, columns, epochs, out)
+        if held is not None:
+            held.rows.append((self._divided(z[out]), columns[out]))
         # Rows that wait to be folded in are folded now, as a file would: so it makes no difference,
         # to the bit, whether the head is kept in one between two calls.
         _ = self.head_.class_counts
+        return self
+
+    def hold_rows(self, z: Tensor, y: Tensor, names: Sequence[str], held: HeldOut) -> Self:
+        """Put features (n, h) of classes ``y``, called ``names``, aside to calibrate with."""
+        self._check_width(z)
+        labels = self._labels_like(names)
+        held.rows.append((self._divided(z), self._columns_of(labels[y.numpy()])))
+        return self
+
+    def calibrate_rows(self, held: HeldOut) -> Self:
+        """Calibrate with the rows that were held out."""
+        z, y = zip(*held.rows, strict=True)
+        self.head_.calibrate(torch.cat(z), torch.cat(y))
+        return self
+
+    def take_in(
+        self,
+        width: int,
+        names: Sequence[str],
+        learn: Callable[[Head, Tensor], Head],
+        said: Callable[[], str],
+    ) -> Self:
+        """Become what others make of its head, or stay as before.
+
+        Args:
+            width: the size of a feature vector.
+            names: the classes that were learned.
+            learn: gives the head that has learned them, of the one there is and their columns.
+            said: says afterwards what it was learned from, for the head's file.
+        """
+        with self._all_or_nothing():
+            self._check_options()
+            if not hasattr(self, "head_"):
+                self.n_features_in_ = width
+                self._begin(np.array(names))
+                columns = torch.arange(len(names))
+            else:
+                self._check_width(torch.empty(0, width))
+                labels = self._labels_like(names)
+                self._welcome(labels)
+                columns = self._columns_of(labels)
+            self.head_ = learn(self.head_, columns)
+            self._name_classes()
+            self.origin_ = [*getattr(self, "origin_", ()), said()]
         return self
 
     def forget_rows(self, z: Tensor, y: Tensor, names: Sequence[str]) -> Self:
@@ -229,16 +367,28 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head_.forget(self._divided(z), self._columns_of(labels[y.numpy()]))
         return self
 
-    def answer_rows(self, z: Tensor) -> tuple[Array, Array]:
-        """Give the label (n,) of each row of features (n, h), and how probable it is (n,)."""
+    def answer_rows(self, z: Tensor, unknown: float | None = None) -> tuple[Array, Array, Array]:
+        """Answer features (n, h) from where they lie.
+
+        Args:
+            z: the features.
+            unknown: the share of known inputs that may be turned away; None: none are.
+
+        Returns:
+            The label of each row, how probable it is, and whether it is known.
+        """
         self._check_width(z)
-        labels, probabilities = [], []
-        for part in z.split(ANSWERED):
-            shares = torch.softmax(torch.from_numpy(self._in_order(self._divided(part))), dim=1)
-            most, winners = shares.max(dim=1)
-            labels.append(self.classes_[winners.numpy()])
-            probabilities.append(most.numpy())
-        return np.concatenate(labels), np.concatenate(probabilities)
+        limit = np.inf if unknown is None else self.head_.limit(unknown)
+        size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
+        answers = [self._answer(self._divided(part), limit) for part in z.split(size)]
+        labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+        return labels, probable, known
+
+    def _answer(self, z: Tensor, limit: float) -> tuple[Array, Array, Array]:
+        logits, novelty = self.head_.judge(z)
+        shares = self._in_order(self.head_.probabilities_of(logits), 0)
+        winners = shares.argmax(axis=1)
+        return self.classes_[winners], shares.max(axis=1), (novelty <= limit).numpy()
 
     def label_like(self, name: str) -> Any:
         """Give the label that is written so: of the labels' own type."""
@@ -296,8 +446,33 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_, self._column = classes, column
         self._name_classes()
 
-    def _learn(self, z: Tensor, labels: Array, epochs: int) -> None:
-        self._observe(z, self._columns_of(labels), epochs)
+    def _check_unknown_label(self, label: object) -> None:
+        check_is_fitted(self, "head_")
+        if label in self.classes_.tolist():
+            raise OptionError(
+                f"expected an unknown_label that is none of the classes, got {short(label)}"
+            )
+
+    def _hold_out(self, y: Tensor, share: float | None) -> Tensor | None:
+        """Choose rows to calibrate with: a share of each class, and one at least."""
+        if share is None:
+            return None
+        share = a_share(share, "calibration")
+        held = []
+        for c in y.unique().tolist():
+            own = (y == c).nonzero().flatten()
+            if len(own) < 2:
+                raise DataError(
+                    "expected at least 2 rows of each class, to learn from one and calibrate with "
+                    f"the other, got 1 of {self.head_._called(c)}"
+                )
+            n = min(max(round(share * len(own)), 1), len(own) - 1)
+            held.append(own[torch.from_numpy(self._random.permutation(len(own))[:n])])
+        return torch.cat(held).sort().values
+
+    def _first_epochs(self, y: Tensor, held: Tensor | None) -> int:
+        steps_per_epoch = -(-(len(y) - (0 if held is None else len(held))) // self.batch_size)
+        return self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch))
 
     def _columns_of(self, labels: Array) -> Tensor:
         """Give the head's classes of labels, which must all be known."""
@@ -337,30 +512,40 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _divided(self, z: Tensor) -> Tensor:
         return z if self.feature_scale == 1 else z.double() / self.feature_scale
 
-    def _observe(self, z: Tensor, y: Tensor, epochs: int) -> None:
-        """Show rows to the head, in batches; those that lie on disk are read one at a time."""
+    def _observe(self, z: Tensor, y: Tensor, epochs: int, held: Tensor | None = None) -> None:
+        """Show rows to the head but those held out; those on disk are read a batch at a time."""
+        learned = torch.ones(len(y), dtype=torch.bool)
+        if held is not None:
+            learned[held] = False
         if self.head_.passes is not None:  # in the order of the data, without a copy
             for _ in range(self.head_.passes):
-                for rows, own in zip(*(t.split(self.batch_size) for t in (z, y)), strict=True):
-                    self.head_.observe(self._divided(rows), own)
+                parts = (t.split(self.batch_size) for t in (z, y, learned))
+                for some, own, wanted in zip(*parts, strict=True):
+                    rows = some if held is None else some[wanted]
+                    self.head_.observe(self._divided(rows), own[wanted])
             return
+        place = learned.nonzero().flatten()
         for _ in range(epochs):  # shuffled, since they see the data often
             generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
-            for rows in shuffled_batches(len(y), self.batch_size, generator):
+            for batch in shuffled_batches(len(place), self.batch_size, generator):
+                rows = place[batch]
                 self.head_.observe(self._divided(z[rows]), y[rows])
 
     def _logits(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "head_")
-        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        return self._in_order(self._divided(_tensor(z)))
+        return self._in_order(self.head_(self._features(X)), -np.inf)
 
-    def _in_order(self, z: Tensor) -> Array:
-        """Give the logits in the order of ``classes_``."""
-        logits: Array = self.head_(z).numpy()
+    def _features(self, X: ArrayLike) -> Tensor:
+        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        return self._divided(_tensor(z))
+
+    def _in_order(self, answers: Tensor, missing: float) -> Array:
+        """Give answers (n, n_classes) of the head in the order of ``classes_``."""
+        found: Array = answers.numpy()
         # A label that ``classes`` has only named has no column until it is seen.
-        if missing := len(self.classes_) - logits.shape[1]:
-            logits = np.pad(logits, ((0, 0), (0, missing)), constant_values=-np.inf)
-        return logits[:, self._column]
+        if lacking := len(self.classes_) - found.shape[1]:
+            found = np.pad(found, ((0, 0), (0, lacking)), constant_values=missing)
+        return found[:, self._column]
 
     def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:
         self._check_options()
@@ -373,6 +558,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"expected batch_size of at least 1, got {self.batch_size}")
         if self.epochs is not None and self.epochs < 1:
             raise OptionError(f"expected epochs of at least 1, got {self.epochs}")
+        if self.calibration is not None:
+            a_share(self.calibration, "calibration")
         if not 0 < self.feature_scale < np.inf:
             raise OptionError(f"expected feature_scale above 0, got {self.feature_scale}")
 

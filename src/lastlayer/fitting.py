@@ -3,40 +3,62 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
-from lastlayer.arguments import a_path, whole
+from lastlayer.arguments import a_path, choice, whole
+from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import DataError, OptionError
-from lastlayer.estimator import HeadClassifier
-from lastlayer.features.rows import Rows, Source, read_rows
+from lastlayer.estimator import HeadClassifier, HeldOut
+from lastlayer.features.rows import CHOICES, Rows, Source, read_rows
+from lastlayer.features.tables.opening import is_dataset
+from lastlayer.progress import Tell
+from lastlayer.shards.fit import fit_shards
+from lastlayer.shards.listing import Sharded, is_sharded, list_shards
+from lastlayer.shards.local import Local
+from lastlayer.shards.on_ray import OnRay
+from lastlayer.shards.reading import Wish
 
 Path_ = str | os.PathLike[str]
 
 
 def fit(
-    data: Source,
+    data: Source | Sharded,
     head: Path_ | HeadClassifier = "slda",
     *,
     rows: str = "train",
     embedding: str | None = None,
     label: str | None = None,
     random_state: int | None = 0,
+    broken: str = "stop",
+    parts: Path_ | None = None,
+    ray: str | None = None,
+    progress: Tell | None = None,
     **settings: Any,
 ) -> HeadClassifier:
     """Train a head on features, and give it as a classifier that answers with their labels.
 
     Args:
-        data: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes.
+        data: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes; or
+            shards: a folder, a pattern such as ``shards/*.parquet`` where no file has that very
+            name, or a list of files. Shards are read some rows at a time, on all cores.
         head: The name of a head; or the file of one, or a classifier, which goes on learning.
         rows: ``train``, ``validation``, ``test`` or ``all``.
         embedding: The columns of embeddings, if ``data`` is a table.
         label: The label column to learn, if not the usual one.
         random_state: Of what is random in a new head and its training.
+        broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
+        parts: A folder for what is learned of shards on the way: called again after a kill, the
+            work goes on from there. On a cluster all nodes must see it. What is left in it, the
+            sum, is yours to remove once the classifier is saved.
+        ray: The address of a Ray cluster to learn shards on, ``auto``, or ``local``.
+        progress: Is told how many rows of shards are learned, and how many there are.
         **settings: Of a new ``HeadClassifier``: ``mask``, ``preset``, ``lr``, ``epochs``,
-            ``options`` and so on; of one that goes on only ``epochs`` and ``batch_size``.
+            ``options``, ``calibration`` and so on; of one that goes on only ``epochs``,
+            ``batch_size`` and ``calibration``. With the last, a share of the rows of each class is
+            not learned but calibrated with.
 
     >>> import lastlayer as ll
     >>> data = ll.load_features("cifar10")
@@ -46,7 +68,14 @@ def fit(
     """
     if random_state is not None:
         whole(random_state, "random_state", least=0, most=2**32 - 1)
-    parts = read_rows(data, rows, embedding=embedding, label=label)
+    sharded = goes_by_shards(data, head)
+    if not sharded and (ray is not None or parts is not None or broken != "stop"):
+        raise OptionError(
+            "expected a folder or a pattern of shards: ray, parts and broken are for them"
+        )
+    share = settings.get("calibration")
+    held = None if share is None else HeldOut(share)
+    found = [] if sharded else read_rows(cast(Source, data), rows, embedding=embedding, label=label)
     if isinstance(head, HeadClassifier):
         clf = head
     elif is_head_file(head):
@@ -55,31 +84,68 @@ def fit(
         clf = HeadClassifier(str(head), random_state=random_state, **settings)
         settings = {}
     _go_on_with(clf, settings)
-    for part in parts:
-        clf.learn_rows(part.z, labels_of(part), part.names)
-    return clf
+    if sharded:
+        wish = Wish(choice(rows, CHOICES, "rows"), embedding, label)
+        runner = Local() if ray is None else OnRay(ray)
+        how: dict[str, Any] = {"parts": parts, "broken": broken, "progress": progress}
+        try:
+            return fit_shards(cast(Sharded, data), clf, wish, runner=runner, **how)
+        finally:
+            runner.close()
+    for part in found:
+        clf.learn_rows(part.z, labels_of(part), part.names, held)
+    return clf if held is None else clf.calibrate_rows(held)
 
 
 def predict(
     clf: HeadClassifier, data: Source, *, rows: str = "all", embedding: str | None = None,
-    label: str | None = None,
+    label: str | None = None, unknown: float | None = None,
 ) -> tuple[pl.DataFrame, dict[str, float]]:  # fmt: skip
     """Answer every row of features or of a table.
 
+    Args:
+        clf: The classifier.
+        data: What ``fit`` takes.
+        rows: As ``fit`` takes them.
+        embedding: As ``fit`` takes it.
+        label: As ``fit`` takes it.
+        unknown: The share of known rows that may be left without a label, as unknown; None: none.
+
     Returns:
         A table of label and probability, with the split of each row where there are several; and
-        the share of right answers in each split that has labels.
+        the share of right answers among those that are given, in each split that has labels.
     """
     parts = read_rows(data, rows, embedding=embedding, label=label, labelled=False)
     tables, right = [], {}
     for part in parts:
-        labels, probability = clf.answer_rows(part.z)
+        labels, probability, known = clf.answer_rows(part.z, unknown)
         split = {"split": [part.split] * len(labels)} if len(parts) > 1 else {}
-        tables.append(pl.DataFrame({"label": labels, "probability": probability, **split}))
-        if part.y is not None:
+        table = pl.DataFrame({"label": labels, "probability": probability, **split})
+        tables.append(table.with_columns(pl.when(pl.Series(known)).then("label").alias("label")))
+        if part.y is not None and known.any():
             true = np.array(part.names, dtype=object)[part.y.numpy()]
-            right[part.split] = float(np.mean(true == np.array([str(x) for x in labels.tolist()])))
+            same = true == np.array([str(x) for x in labels.tolist()])
+            right[part.split] = float(np.mean(same[known]))
     return pl.concat(tables), right
+
+
+def calibrate(
+    clf: HeadClassifier, data: Source, *, rows: str = "validation", embedding: str | None = None,
+    label: str | None = None,
+) -> None:  # fmt: skip
+    """Find out how sure a classifier may be, on rows of features or of a table.
+
+    Args:
+        clf: The classifier; what it answers does not change.
+        data: What ``fit`` takes; it must not have learned these rows.
+        rows: As ``fit`` takes them.
+        embedding: As ``fit`` takes it.
+        label: As ``fit`` takes it.
+    """
+    held = HeldOut()
+    for part in read_rows(data, rows, embedding=embedding, label=label):
+        clf.hold_rows(part.z, labels_of(part), part.names, held)
+    clf.calibrate_rows(held)
 
 
 def forget(
@@ -129,6 +195,30 @@ def update(path: Path, change: Callable[[HeadClassifier], object], out: Path) ->
     return clf
 
 
+def goes_by_shards(data: object, head: Path_ | HeadClassifier) -> bool:
+    """Tell whether data are learned as shards.
+
+    A folder of Hugging Face's datasets is, unless the head cannot be merged: then it is read whole.
+    """
+    if not is_sharded(data):
+        return False
+    if not isinstance(data, str | os.PathLike) or not is_dataset(a_path(data)):
+        return True
+    if isinstance(head, HeadClassifier):
+        return not hasattr(head, "head_") or head.head_.abilities.merges
+    if is_head_file(head):
+        return HeadClassifier.load(head).head_.abilities.merges
+    return card_of(split_name(str(head), None)[0]).abilities.merges
+
+
+def files_of(data: Path_) -> list[Path]:
+    """List the files that data are read from, as far as they are files."""
+    if is_sharded(data):
+        return [Path(shard.path) for shard in list_shards(data, "all")]
+    path = a_path(data)
+    return [path] if path.is_file() else []
+
+
 def is_head_file(head: Path_) -> bool:
     """Tell the file of a head from the name of one."""
     path = a_path(head, "head")
@@ -136,14 +226,14 @@ def is_head_file(head: Path_) -> bool:
 
 
 def labels_of(part: Rows) -> Any:
-    """Give the labels of rows, which there must be."""
+    """Return the labels of rows, which there must be."""
     if part.y is None:
         raise DataError("expected labels for these rows, but there are none")
     return part.y
 
 
 def _go_on_with(clf: HeadClassifier, settings: dict[str, Any]) -> None:
-    wrong = settings.keys() - {"epochs", "batch_size"}
+    wrong = settings.keys() - {"epochs", "batch_size", "calibration"}
     if wrong:
         raise OptionError(
             f"a head that goes on learning stays as it was made: leave out {', '.join(wrong)}"

@@ -1,4 +1,4 @@
-"""Names: looked up, where a wrong one gets the nearest right one, and made printable."""
+"""Names: looked up, with the nearest right one for a wrong one, and made printable."""
 
 import re
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ MOST, FEW = 40, 5  # names that an error lists in full, and how many of more
 
 
 def look_up(name: str, table: Mapping[str, T], kind: str) -> T:
-    """Return ``table[name]``, or say what was meant and what there is.
+    """Return ``table[name]``, or raise an error with the nearest name and what there is.
 
     >>> look_up("slda", {"mean": 1, "slda": 2}, "head")
     2
@@ -33,15 +33,15 @@ def look_up(name: str, table: Mapping[str, T], kind: str) -> T:
 
 
 def _there_are(name: str, known: list[str]) -> str:
-    """List what there is; of many names, the few that are nearest."""
+    """Return a list of the known names; of many, only the nearest few."""
     if len(known) <= MOST:
         return f"there are: {', '.join(known) or 'none'}"
     near = get_close_matches(name[:200], known, n=FEW, cutoff=0.3) or known[:FEW]
     return f"nearest of {len(known)}: {', '.join(near)}"
 
 
-# Control characters, lone surrogates and what is no character end a line, a chart or a page early;
-# marks that turn the direction of writing make a name look like another.
+# Control characters, lone surrogates and non-characters can end a line, a chart or a page early;
+# marks that change the direction of writing make a name look like another.
 _UNPRINTABLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
@@ -50,7 +50,7 @@ _UNPRINTABLE = re.compile(
 def printable(text: str) -> str:
     r"""Return a name that can be printed, drawn and put into a page: odd characters are spelt out.
 
-    Names that differ stay apart, but for one that spells out the other.
+    Different names stay different, unless one spells out the other.
 
     >>> print(printable("owl\n"), printable("a\x00"), printable("Käuzchen ✓"))
     owl\n a\x00 Käuzchen ✓

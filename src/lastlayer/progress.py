@@ -1,4 +1,4 @@
-"""How far work has come: one meter that counts it, and one place that draws it."""
+"""The progress of work: one meter that counts it, and one place that draws it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,31 +37,31 @@ class Meter:
         self._last = 0.0
 
     def add(self, amount: int) -> None:
-        """Count work that was done now; there is never more of it than there is in all."""
+        """Count work that was just done, never beyond the total."""
         with self._lock:
             self._set(min(self.done + amount, self.total))
 
     def reach(self, done: int, total: int | None = None) -> None:
-        """Take note of all that is done by now, and of all there is."""
+        """Set how much is done by now, and the total."""
         with self._lock:
             if total is not None and total != self.total:  # other work, which takes another time
                 self.total, self._first = total, None
             self._set(done)
 
     def drop(self, amount: int) -> None:
-        """Take work out that need not be done."""
+        """Remove work that need not be done."""
         with self._lock:
             self.total -= amount
 
     @property
     def speed(self) -> float:
-        """How much is done in a second."""
+        """The work done per second."""
         done, start = self._first or (0, 0.0)
         return (self.done - done) / (self._last - start) if self._last > start else 0.0
 
     @property
     def left(self) -> float | None:
-        """The seconds until all is done; None: that is not known yet."""
+        """The seconds until all is done; None if that is not known yet."""
         return (self.total - self.done) / self.speed if self.speed > 0 else None
 
     def _set(self, done: int) -> None:
@@ -74,7 +74,7 @@ class Meter:
 
 @contextmanager
 def bar(title: str, show: bool = True, unit: str = "") -> Iterator[Tell | None]:
-    """Give what draws the progress on stderr if that is a terminal; None where nothing is shown.
+    """Return a function that draws the progress on stderr; None if that is not a terminal.
 
     Args:
         title: what stands before the bar.
@@ -98,7 +98,7 @@ def bar(title: str, show: bool = True, unit: str = "") -> Iterator[Tell | None]:
 
 
 def drawn(console: "Console", unit: str = "", *, disable: bool = False) -> "Progress":
-    """Return rich's progress as all our commands show it: a bar, and the time that is left."""
+    """Return rich's progress as all our commands show it: a bar and the time left."""
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,
@@ -114,7 +114,7 @@ def drawn(console: "Console", unit: str = "", *, disable: bool = False) -> "Prog
 
 
 def duration(seconds: float) -> str:
-    """Write a time as one would say it.
+    """Return a time as a person would say it.
 
     >>> duration(7), duration(33), duration(200), duration(8000)
     ('some seconds', 'about 30 s', 'about 3 min', 'about 2.2 h')

@@ -1,26 +1,30 @@
-"""The door for files: whatever a reader raises becomes our error with the file's name."""
+"""Reading files: whatever a reader raises becomes one of our errors with the file's name."""
 
 import os
 import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from lastlayer.arguments import a_path, short
 from lastlayer.errors import FileFormatError, LastLayerError, MissingFileError, ReadError
+from lastlayer.names import printable
 
-# How much a small file may grow in memory: what is larger is a mistake, or made to fill it.
+# How much a small file may grow in memory: more is a mistake, or an attempt to fill the memory.
 FLOOR = 256 << 20  # bytes that any file may unpack to
-FACTOR = 64  # and a file of more than 4 MiB, so many times its own size
+FACTOR = 64  # and a file of more than 4 MiB, this many times its own size
+NAMES = 1000  # of a folder, among which a misspelt one is looked for
 
 
 @contextmanager
 def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator[Path]:
-    """Give the path of a file to read; within, every error is about that file.
+    """Yield the path of a file to read; every error inside the block names that file.
 
     Args:
-        path: The file. It must be an ordinary one: a pipe or a device could go on for ever.
+        path: The file. It must be an ordinary one: a pipe or a device might never end.
         what: What it should be, such as "a .npz file".
         hint: What to do about it, added to a message.
 
@@ -47,14 +51,14 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
     except Exception as error:  # a damaged file may raise anything
         raise _damaged(what, place, error, after) from error
     except BaseException as error:
-        # Polars panics with an error that is no Exception: a damaged file is no reason to end.
+        # Polars panics with an error that is not an Exception: no reason to end the program.
         if type(error).__name__ != "PanicException":
             raise
         raise _damaged(what, place, error, after) from error
 
 
 def a_folder(folder: str | os.PathLike[str]) -> Path:
-    """Return the path of a folder, there or not; one that the system cannot look for is refused."""
+    """Return the path of a folder, which need not exist; refuse one the system cannot look up."""
     path = a_path(folder, "folder")
     try:
         path.stat()
@@ -66,12 +70,13 @@ def a_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def check_ordinary(path: Path, what: str, hint: str = "") -> None:
-    """Refuse what is not there, and what is no ordinary file: a folder, a pipe, a device."""
+    """Refuse a missing file, and anything but an ordinary one: a folder, a pipe, a device."""
     after = f"; {hint}" if hint else ""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingFileError(f"expected {what} at {path}, but there is none{after}") from None
+        hints = f"{_nearest(path)}{after}"
+        raise MissingFileError(f"expected {what} at {path}, but there is none{hints}") from None
     except (OSError, ValueError) as error:
         raise ReadError(f"cannot read {path}: {say(error)}{after}") from error
     if stat.S_ISDIR(mode):
@@ -80,8 +85,18 @@ def check_ordinary(path: Path, what: str, hint: str = "") -> None:
         raise FileFormatError(f"expected {what}, but {path} is a pipe or a device{after}")
 
 
+def _nearest(path: Path) -> str:
+    """Return a question about the nearest name in the folder, if one is near."""
+    try:
+        names = [entry.name for entry in islice(os.scandir(path.parent), NAMES)]
+    except OSError:  # the folder is missing too, or may not be read
+        return ""
+    near = get_close_matches(path.name[:200], names, n=1, cutoff=0.75)
+    return f"; did you mean '{printable(str(path.parent / near[0]))}'?" if near else ""
+
+
 def check_growth(path: Path, size: int, what: str) -> None:
-    """Refuse a file that grows to ``size`` bytes in memory, beyond what its own size allows."""
+    """Refuse a file that would unpack to ``size`` bytes in memory, more than it may take."""
     allowed = max(FLOOR, FACTOR * path.stat().st_size)
     if size > allowed:
         raise FileFormatError(
@@ -97,7 +112,9 @@ def check_archive(path: Path, what: str) -> None:
 
 
 def _damaged(what: str, path: Path, error: BaseException, after: str) -> FileFormatError:
-    return FileFormatError(f"expected {what}, but {path} is none, or damaged: {say(error)}{after}")
+    return FileFormatError(
+        f"expected {what}, but {path} is not one, or is damaged: {say(error)}{after}"
+    )
 
 
 def say(error: BaseException) -> str:

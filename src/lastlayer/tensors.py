@@ -1,4 +1,4 @@
-"""Tensors that can be computed with: dense, in memory, of real numbers."""
+"""Tensors that can be computed with: dense, in memory, with real numbers."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ _REAL = frozenset(
 
 
 def check_dense(tensor: Tensor, what: str) -> None:
-    """Raise DataError for a tensor that is sparse, quantised, without content, or of odd numbers.
+    """Raise DataError for a tensor that is sparse, quantised, without values, or not real.
 
     >>> check_dense(torch.zeros(2, device="meta"), "features")
     Traceback (most recent call last):

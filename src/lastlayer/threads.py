@@ -1,4 +1,4 @@
-"""Work in several threads of one core each, so that no step of one waits for another."""
+"""Work in several threads of one core each, so that none waits for another's steps."""
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +12,12 @@ R = TypeVar("R")
 
 
 def thread_count(device: torch.device, most: int = 8) -> int:
-    """How many threads are worth having: PyTorch's number on a CPU, else one."""
+    """Return how many threads are worth having: PyTorch's number on a CPU, else one."""
     return min(torch.get_num_threads(), most) if device.type == "cpu" else 1
 
 
 def even_size(n: int, most: int, threads: int) -> int:
-    """The size of pieces of n things, at most ``most`` in each, that keeps all threads busy.
+    """Return a size for pieces of n things, at most ``most`` each, that keeps all threads busy.
 
     >>> even_size(10_000, most=1024, threads=4)
     834
@@ -27,7 +27,7 @@ def even_size(n: int, most: int, threads: int) -> int:
 
 
 def map_in_threads(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> list[R]:
-    """Give ``[work(piece) for piece in pieces]``.
+    """Return ``[work(piece) for piece in pieces]``.
 
     >>> map_in_threads(len, ["a", "bcd"], threads=2)
     [1, 3]
@@ -40,7 +40,7 @@ def map_in_threads(work: Callable[[T], R], pieces: Iterable[T], threads: int) ->
 
 @contextmanager
 def one_core_each(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Give a pool of threads of one core each; what has not begun when it is left never does."""
+    """Yield a pool of threads of one core each; work that has not begun at its end is dropped."""
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     try:

@@ -24,7 +24,7 @@ def advice():
 
 
 def test_the_answer_names_the_head_and_its_rows(advice):
-    assert f"se {advice.head}: it is right for" in advice.answer
+    assert f"se {advice.head}: it gets" in advice.answer
     assert advice.table["head"][0] == advice.head
     assert set(advice.table["head"]) == set(HEADS)
     assert advice.curves["task"].max() == 2
@@ -68,7 +68,7 @@ def test_training_rows_alone_are_enough():
 
 def test_on_pure_noise_it_says_that_it_cannot_tell():
     advice = ll.advise(noise(), "incremental:5", heads=["mean", "slda", "knn"])
-    assert advice.answer.startswith("These rows cannot tell which head to use")
+    assert advice.answer.startswith("These rows do not show which head to use")
 
 
 def test_of_two_identical_heads_it_says_that_it_cannot_tell(monkeypatch):
@@ -78,8 +78,8 @@ def test_of_two_identical_heads_it_says_that_it_cannot_tell(monkeypatch):
     monkeypatch.setattr("lastlayer.names.get_close_matches", lambda *_, **__: [])
     advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["twin", "mean"])
     assert advice.head == "mean"
-    assert "twin is the same here" in advice.answer
-    assert any("cannot tell them apart" in reason for reason in advice.reasons)
+    assert "twin gives the same answers" in advice.answer
+    assert any("give the same answers on these rows" in reason for reason in advice.reasons)
 
 
 class Twin(MeanHead):
@@ -194,8 +194,8 @@ def test_tasks_that_do_not_divide_the_classes_are_shared_out():
     data = blobs(n=700, n_classes=7)
     advice = ll.advise(data, "incremental:3", heads=["mean"])
     assert [len(rows) for rows in advice.course.tasks] == [300, 200, 200]
-    assert any("as evenly as can be, 3, 2, 2" in text for text in advice.stream.sentences)
-    with pytest.raises(OptionError, match="from 1 task to one for each of the 7 classes, got 8"):
+    assert any("so the tasks get 3, 2, 2" in text for text in advice.stream.sentences)
+    with pytest.raises(OptionError, match="at most one for each of the 7 classes, got 8"):
         ll.advise(data, "incremental:8")
 
 
@@ -221,7 +221,7 @@ def test_the_command(tmp_path):
     options = ["--incremental", "3", "--heads", ",".join(HEADS), "--no-samples"]
     result = CliRunner().invoke(app, ["advise", str(file), *options, "--page", str(page)])
     assert result.exit_code == 0, result.output
-    for text in ("Use ", "The stream", "shared out as evenly", "--no-samples costs", "wrote"):
+    for text in ("Use ", "The stream", "so the tasks get", "--no-samples costs", "wrote"):
         assert text in result.output
     assert page.read_text().startswith("<!DOCTYPE html>")
 

@@ -15,6 +15,8 @@ from lastlayer.analysis import (
     forgotten,
     forward_transfer,
 )
+from lastlayer.analysis.arrays import whole_numbers
+from lastlayer.analysis.shares import share_of_all
 from lastlayer.errors import OptionError, ShapeError
 
 R = np.array([[0.9, 0.2, 0.1], [0.6, 0.8, 0.3], [0.7, 0.4, 1.0]])
@@ -105,3 +107,11 @@ def test_any_number_of_axes_may_lead(measure: object) -> None:
     expected = [[measure(one) for one in row] for row in runs]  # type: ignore[operator]
     np.testing.assert_allclose(values, expected)
     assert measure(runs[0, :, :1, :1]).shape == (2,)  # type: ignore[operator]
+
+
+def test_shares_of_one_row_of_counts() -> None:
+    assert share_of_all(np.array([3, 0]), np.array([4, 4])).tolist() == 0.375
+
+
+def test_no_counts_at_all_are_counts() -> None:
+    assert whole_numbers([], "counts").dtype == np.int64

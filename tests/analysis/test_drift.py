@@ -64,3 +64,11 @@ def test_scale_does_not_count_and_a_turn_of_everything_keeps_the_angle(seed: int
 def test_bad_input_is_named() -> None:
     with pytest.raises(ShapeError, match=r"features \(T, n, h\)"):
         projection_drift(np.ones((2, 1, 3)), np.ones((4, 3)), np.zeros(4, int), np.zeros(1, int))
+
+
+def test_a_class_that_never_came_does_not_end_the_others() -> None:
+    z = np.array([[[1.0, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.0, 4.0]]])
+    weight = np.ones((2, 2, 2))
+    drift = projection_drift(weight, z, np.array([0, 1]), np.array([-1, 0]))
+    assert np.isnan(drift.norm[:, 0]).all()
+    assert drift.norm[1, 1] == pytest.approx(1.0)

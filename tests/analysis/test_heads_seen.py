@@ -146,3 +146,8 @@ def test_a_row_has_no_angle_with_itself_whatever_rounding_leaves() -> None:
     angles = angles_between(rows)
     assert not angles[..., range(50), range(50)].any()
     assert (angles[:, 0, 1:] > 0).all()
+
+
+def test_angles_are_between_rows() -> None:
+    with pytest.raises(ShapeError, match="weight"):
+        angles_between(np.ones(3))

@@ -113,3 +113,8 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(DataError, match="at least one part"):
         all_hold([])
     assert MARGIN == 0.5  # the resolution of the published comparison
+
+
+def test_an_interval_that_ends_at_the_margin_does_not_reach_above_it() -> None:
+    assert Difference(0.0, -1.0, 0.5, 3).above(0.5) == "does not hold"
+    assert Difference(1.0, 0.5, 2.0, 3).above(0.5) == "too close to call"

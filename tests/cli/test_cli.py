@@ -52,7 +52,7 @@ def test_import_never_overwrites_what_it_reads(
     before = table.read_bytes()
     options = ["--embedding", "emb", "--label", "y", "--out", table]
     assert run(monkeypatch, "import", table, *options) == 1
-    assert "another file as --out than those that are read" in capsys.readouterr().err
+    assert "--out would overwrite an input" in capsys.readouterr().err
     assert table.read_bytes() == before
     missing = table.with_name("missing.npz")
     assert run(monkeypatch, "import", missing, *options, "--force") == 1
@@ -66,7 +66,7 @@ def test_import_overwrites_only_if_told_to(
     out = table.parent / "mine.safetensors"
     out.write_bytes(b"precious")
     assert run(monkeypatch, "import", table, "--out", out) == 1
-    assert capsys.readouterr().err.endswith("choose another file, or overwrite it: --force\n")
+    assert capsys.readouterr().err.endswith("choose another file, or overwrite with --force\n")
     assert out.read_bytes() == b"precious"
     assert run(monkeypatch, "import", table, "--out", out, "--force") == 0
     assert capsys.readouterr().out.startswith("embedding: 'emb'; label: 'y'\nleft out columns day")
@@ -80,7 +80,7 @@ def test_extract_never_overwrites_weights(
     weights.write_bytes(b"precious")
     options = ["--root", tmp_path, "--backbone", "resnet20-cifar100", "--weights", weights]
     assert run(monkeypatch, "extract", "cifar10", *options, "--out", weights) == 1
-    assert "another file as --out than those that are read" in capsys.readouterr().err
+    assert "--out would overwrite an input" in capsys.readouterr().err
     assert weights.read_bytes() == b"precious"
 
 
@@ -213,7 +213,7 @@ def test_a_reader_that_has_gone_is_not_told() -> None:
             70,
             "ZeroDivisionError: by zero [/nope]; this",
         ),
-        (MemoryError(), 1, "error: this takes more memory than there is"),
+        (MemoryError(), 1, "error: this needs more memory than there is"),
         (KeyboardInterrupt(), 130, ""),
         (OSError(28, "No space left on device"), 1, "error: [Errno 28] No space left on device"),
     ],

@@ -81,7 +81,7 @@ def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> 
     assert "8 runs\n" in progress
     assert load_study(tmp_path / "runs" / "plan").done.height == 8
     assert run("run", "plan.toml") == 0
-    assert "8 of them there already" in capsys.readouterr().err
+    assert "8 of them already done" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("_no_page")
@@ -200,7 +200,7 @@ def test_a_full_disk_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "plan.toml", "--features", "mine"], "as --features-dir mine, got --features"),
+        (["run", "plan.toml", "--features", "mine"], "pass the folder with --features-dir mine"),
         (["run", "quik"], "did you mean 'quick'"),
         (["run", "gone.toml"], "no plan at gone.toml"),
         (["run", "plan.toml", "--device", "tpu"], "unknown device 'tpu'"),
@@ -244,7 +244,7 @@ def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal
     kept = _kept(folder)
     assert 0 < kept < 18
     assert said.splitlines()[-1] == (
-        f"stopped: {kept} of 18 runs are kept in runs/demo; the same command goes on from there"
+        f"stopped: {kept} of 18 runs saved in runs/demo; rerun the same command to resume"
     )
 
 
@@ -294,7 +294,7 @@ def test_what_other_plans_left_there_is_said(
     assert run("run", "replay.toml", *options) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[-2].startswith("4 of 4 runs in both; ")
-    assert said[-1].startswith("also there, and on the page: 4 runs of other plans")
+    assert said[-1].startswith("also in the folder and on the page: 4 runs of other plans")
     assert run("run", "replay.toml", *options, "--json") == 0
     assert json.loads(capsys.readouterr().out)["others"] == 4
 
@@ -313,5 +313,5 @@ def test_a_slip_found_in_the_data_names_the_plan(
 def test_without_images_it_says_where_they_come_from(run: Call, capsys: Captured) -> None:
     assert run("run", "replay") == 1
     error = capsys.readouterr().err
-    assert "give it with --root DIR" in error
+    assert "with --root DIR" in error
     assert "www.cs.toronto.edu" in error

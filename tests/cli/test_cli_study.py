@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import lastlayer
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue import HEADS, KINDS, SCENARIOS
 from lastlayer.cli import main
 from lastlayer.features import Features
 
@@ -69,7 +69,7 @@ def test_list_has_one_line_for_each(run: Call, capsys: Captured) -> None:
     assert run("list", "heads") == 0
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(HEADS)
     assert run("list", "scenarios") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1 + 8
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(SCENARIOS) + len(KINDS)
 
 
 def test_list_of_what_there_is_not(run: Call, capsys: Captured) -> None:
@@ -117,7 +117,8 @@ def test_without_any_reference_the_ranking_stands(
     options = ["--incremental", 2, "--heads", "mean,linear", "--orders", 1]
     assert run("compare", features, *options) == 0
     assert (
-        "On everything at once:\n  none: too many to retrain on here\n" in capsys.readouterr().out
+        "Retrained on everything at once:\n  none: too many to retrain on here\n"
+        in capsys.readouterr().out
     )
 
 
@@ -143,7 +144,7 @@ def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, feat
         (["--incremental", 3], "divides the 4 classes"),
         (["--incremental", 3], "--incremental 2,1,1, or incremental:2,1,1 in a plan"),
         (["--incremental", 0], "divides the 4 classes, got 0"),
-        (["--incremental", 9], "at most a task for each of the 4 classes, got 9"),
+        (["--incremental", 9], "at most one task for each of the 4 classes, got 9"),
         (["--scenario", "incremental"], "write incremental:5"),
         (["--by", "dya"], "did you mean 'day'"),
         (["--scenario", "lifelnog:day"], "did you mean 'lifelong'"),
@@ -208,7 +209,7 @@ def test_no_other_label_is_learned_than_asked_for(
     run: Call, capsys: Captured, label: str, options: list[str], learned: str
 ) -> None:
     assert run("compare", "cifar100", "--label", label, *options) == 1
-    assert f"{learned}, got --label {label}: name another" in capsys.readouterr().err
+    assert f"{learned}, got --label {label}: choose another" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
     shown = capsys.readouterr().out
     assert "a head, slda" in shown
     assert f"owl{' ' * 4}20" in shown
-    assert "can: go on learning, be an nn.Linear, be merged with another, forget samples" in shown
+    assert "can: keep learning, be an nn.Linear, be merged with another, forget samples" in shown
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -113,7 +113,7 @@ WRONG = {
     "no force": ("fit birds.csv --label species --head slda --out h.safetensors", "--force"),
     "over the input": (
         "fit birds.csv --label species --head h.safetensors --out birds.csv --force",
-        "another file as --out",
+        "would overwrite an input",
     ),
     "split": (
         "predict h.safetensors birds.csv --rows tset --out l.csv",
@@ -147,7 +147,7 @@ def test_what_is_wrong_changes_nothing(monkeypatch: Patch, capsys: Printed, case
 def test_a_head_of_a_newer_version_is_refused(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "fit birds.csv --label species --head slda --out h.safetensors") == 0
     state, document = read_tensors("h.safetensors", "head")
-    for change, message in (({"format": 3}, "head format 3"), ({"calibration": {}}, "calibration")):
+    for change, message in (({"format": 3}, "head format 3"), ({"tomorrow": {}}, "tomorrow")):
         write_tensors("h.safetensors", "head", state, {**document, **change})
         before = Path("h.safetensors").read_bytes()
         for command in (
@@ -159,7 +159,7 @@ def test_a_head_of_a_newer_version_is_refused(monkeypatch: Patch, capsys: Printe
             assert run(monkeypatch, command) == 1
             printed = capsys.readouterr().err
             assert message in printed
-            assert "update lastlayer" in printed
+            assert "upgrade lastlayer" in printed
         assert Path("h.safetensors").read_bytes() == before
 
 
@@ -213,7 +213,7 @@ def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "fit b.safetensors --head knn --out k.safetensors") == 0
     expected = {
         "b.safetensors": ("features", "emu    80     20", "made: lastlayer import FILE"),
-        "c.safetensors": ("a head, cosine+single", "can: go on learning, be an nn.Linear", "kiwi"),
+        "c.safetensors": ("a head, cosine+single", "can: keep learning, be an nn.Linear", "kiwi"),
         "k.safetensors": ("a head, knn", "that it was these very samples is checked", "k=5"),
         "birds.csv": ("a table of another program", "columns: z_0, z_1", "can be used by: import"),
     }
@@ -246,7 +246,10 @@ def test_help_groups_the_verbs(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "--help") == 0
     printed = capsys.readouterr().out
     groups = {"Data": ("import", "extract", "show"), "Choose a head": ("advise", "compare", "list")}
-    groups |= {"Use it": ("fit", "predict", "forget", "export"), "Study": ("run", "report")}
+    groups |= {
+        "Use it": ("fit", "predict", "calibrate", "forget", "export"),
+        "Study": ("run", "report"),
+    }
     places = [printed.index(f"─ {group} ─") for group in groups] + [len(printed)]
     assert places == sorted(places)
     for begin, end, verbs in zip(places, places[1:], groups.values(), strict=False):
@@ -274,9 +277,7 @@ def test_the_commands_of_the_pages_work(monkeypatch: Patch, page: str) -> None:
     typed = [line.partition("#")[0] for line in text.splitlines() if line.startswith("lastlayer ")]
     commands = [line.split()[1:] for line in typed if line.split()[1] in verbs]
     frame = birds()
-    frame[frame.species != "owl"].assign(split=["train"] * 200 + ["test"] * 100).to_csv(
-        "birds.csv", index=False
-    )
+    frame[frame.species != "owl"].to_csv("birds.csv", index=False)
     frame[frame.species != "owl"][:10].to_csv("customer.csv", index=False)
     birds(40, seed=1).drop(columns="species").to_csv("new.csv", index=False)
     assert len(commands) >= 4

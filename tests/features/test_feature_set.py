@@ -37,7 +37,7 @@ def test_every_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     for row in range(11):
         z = torch.zeros(11, 2)
         z[row, 1] = float("nan")
-        with pytest.raises(DataError, match=f"row {row}$"):
+        with pytest.raises(DataError, match=f"row {row}: mend or drop"):
             FeatureSet(z, {"y": torch.zeros(11, dtype=torch.int64)})
 
 
@@ -62,7 +62,7 @@ def test_features_of_a_wrong_shape_or_type(z: Tensor, error: type, message: str)
     [
         ({}, LabelError, "at least one column"),
         ({"y": Y.float()}, LabelError, "expected labels 'y' of type int64, got torch.float32"),
-        ({"y": Y[:2]}, ShapeError, r"expected 3 labels in 'y', got shape \(2,\)"),
+        ({"y": Y[:2]}, ShapeError, r"expected 3 labels in 'y', one for each row, got shape \(2,\)"),
         ({"y": Y[:, None]}, ShapeError, "expected 3 labels in 'y'"),
         ({"y": Y, "s": Y - 1}, LabelError, "expected labels from 0, got -1 in 's'"),
         ({"z": Y}, OptionError, "cannot be named 'z'"),

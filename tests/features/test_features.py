@@ -92,7 +92,7 @@ def test_an_array_that_cannot_be_written_to_is_not_copied() -> None:
 @pytest.mark.parametrize(
     ("z", "y", "error", "message"),
     [
-        (Z, Y[:5], ShapeError, r"expected 6 labels in 'y', got shape \(5,\)"),
+        (Z, Y[:5], ShapeError, r"expected 6 labels in 'y', one for each row, got shape \(5,\)"),
         (Z, [0.5] * 6, LabelError, "whole numbers or text as labels 'y', got float64"),
         (Z, [None, *Y[1:]], LabelError, "'y' lacks 1"),
         (Z, ["a", 1] * 3, LabelError, "'y' of one type, got text in row 0 and an int in row 1"),
@@ -115,7 +115,7 @@ def test_bad_arrays(z: object, y: object, error: type, message: str) -> None:
 
 @pytest.mark.parametrize("test", [[Z, Y], None, "0.2", (Z,)])
 def test_a_test_set_is_a_tuple_or_a_part(test: Any) -> None:
-    with pytest.raises(OptionError, match=r"expected a tuple \(z, y\) or .* got (\w+|1 parts)$"):
+    with pytest.raises(OptionError, match=r"test as a tuple \(z, y\) or .* got (\w+|1 parts)$"):
         Features.from_arrays(Z, Y, test=test)
 
 
@@ -130,11 +130,11 @@ def test_bad_test_sets() -> None:
         Features.from_arrays(Z, Y, test=(Z[:, :1], Y))
     with pytest.raises(OptionError, match="got 1 parts"):
         Features.from_arrays(Z, Y, test=(Z,))
-    with pytest.raises(OptionError, match=r"columns that train has too, got \['session'\]"):
+    with pytest.raises(OptionError, match=r"columns that train also has, got \['session'\]"):
         Features.from_arrays(Z, Y, test=(Z, Y, {"session": Y}))
     with pytest.raises(OptionError, match=r"between 0 and 1 as test, got 1\.5"):
         Features.from_arrays(Z, Y, test=1.5)
-    with pytest.raises(DataError, match="two samples or more"):
+    with pytest.raises(DataError, match="at least two samples"):
         Features.from_arrays(Z, range(6))
 
 

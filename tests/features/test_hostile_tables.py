@@ -72,7 +72,7 @@ def test_encrypted_archives(tmp_path: Path) -> None:
             content[place + flags] |= 1
             place = content.find(signature, place + 1)
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"a\.npz is none, or damaged: .*encrypted"):
+    with pytest.raises(FileFormatError, match=r"a\.npz is not one, or is damaged: .*encrypted"):
         import_features(path, "z", "y")
 
 

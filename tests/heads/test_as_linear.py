@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lastlayer.errors import NotLearnedError, UnsupportedError
+from lastlayer.errors import LastLayerError, NotLearnedError, UnsupportedError
 from lastlayer.heads import make_head
 
 
@@ -30,3 +30,20 @@ def test_what_is_no_linear_layer_says_so(name: str) -> None:
 def test_nothing_learned_is_no_layer() -> None:
     with pytest.raises(NotLearnedError):
         make_head("mean", 2).as_linear()
+
+
+@pytest.mark.parametrize("name", ["slda", "ridge"])
+def test_a_layer_has_a_floating_point_type(name: str) -> None:
+    head = make_head(name, 2)
+    head.observe(torch.rand(6, 2), torch.tensor([0, 1] * 3))
+    with pytest.raises(LastLayerError, match="int64"):
+        head.as_linear(torch.int64)
+
+
+def test_a_ridge_that_has_learned_nothing_is_no_layer() -> None:
+    with pytest.raises(NotLearnedError):
+        make_head("ridge", 2, 2).as_linear()
+
+
+def test_the_papers_slda_is_a_linear_layer_too() -> None:
+    assert make_head("slda", 2, 2, preset="paper").abilities.linear

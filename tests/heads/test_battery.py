@@ -19,7 +19,7 @@ from streams import (
 
 from lastlayer import heads
 from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
-from lastlayer.errors import DataError, LabelError, UnsupportedError
+from lastlayer.errors import DataError, LabelError, NotCalibratedError, UnsupportedError
 from lastlayer.heads import GradientHead, load_head
 
 every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
@@ -350,3 +350,111 @@ def test_ids_are_not_taken_for_classes(name: str, preset: str) -> None:
     with pytest.raises(LabelError, match="HeadClassifier"):
         head.observe(torch.zeros(1, H), torch.tensor([300_000_000]))
     assert_same_bits(snapshot(head), before)
+
+
+@every_head
+def test_novelty_is_one_number_for_each_input(name: str, preset: str) -> None:
+    z, _ = blobs(seed=1)
+    head = trained(name, preset, n_classes=5)
+    novelty = head.novelty(z)
+    assert novelty.shape == (len(z),)
+    assert novelty.dtype == torch.float64
+    assert novelty.isfinite().all()
+    one_by_one = torch.cat([head.novelty(row) for row in z.split(1)])
+    torch.testing.assert_close(one_by_one, novelty, rtol=1e-5, atol=1e-5)
+    assert head.novelty(z[:0]).shape == (0,)
+
+
+@every_head
+def test_a_calibrated_head_goes_on_as_before_from_a_file(
+    name: str, preset: str, tmp_path: Path
+) -> None:
+    z, y = blobs(seed=1)
+    head = trained(name, preset, n_classes=5)
+    logits, state = head(z), snapshot(head)
+    head.calibrate(z, y)
+    assert_same_bits(snapshot(head), state)
+    assert torch.equal(head(z), logits)
+    head.save(tmp_path / "head")
+    loaded = load_head(tmp_path / "head")
+    assert loaded.calibration == head.calibration
+    assert torch.equal(loaded.probabilities(z), head.probabilities(z))
+    assert torch.equal(loaded.predict(z, unknown=0.1), head.predict(z, unknown=0.1))
+
+
+@every_head
+def test_calibrated_probabilities_order_the_classes_as_the_logits_do(
+    name: str, preset: str
+) -> None:
+    z, y = blobs(seed=1)
+    head = trained(name, preset, n_classes=5)
+    plain = head.probabilities(z)
+    head.calibrate(z, y)
+    for found in (plain, head.probabilities(z)):
+        assert found.dtype == torch.float64
+        torch.testing.assert_close(found.sum(dim=1), torch.ones(len(z), dtype=torch.float64))
+        assert torch.equal(found.argmax(dim=1), head.predict(z))
+        if preset == "exact":
+            assert (found[:, 3:] == 0).all()
+
+
+@every_head
+def test_unknown_turns_away_the_strangest_and_no_others(name: str, preset: str) -> None:
+    z, y = blobs(seed=1)
+    head = trained(name, preset)
+    head.calibrate(z, y)
+    answers, novelty = head.predict(z, unknown=0.1), head.novelty(z)
+    turned_away = answers == -1
+    assert int(turned_away.sum()) <= 5  # ⌊61 · 0.1⌋ − 1: the sixth largest itself is let in
+    assert torch.equal(answers[~turned_away], head.predict(z)[~turned_away])
+    if turned_away.any():
+        assert novelty[turned_away].min() > novelty[~turned_away].max()
+
+
+@every_head
+def test_a_head_of_any_type_is_calibrated(name: str, preset: str) -> None:
+    z, y = blobs(seed=1)
+    for dtype in (torch.float32, torch.float64):
+        head = trained(name, preset)
+        head(z)
+        head.to(dtype)
+        head.calibrate(z.double(), y)
+        assert head.novelty(z.half()).isfinite().all()
+        assert head.probabilities(z).isfinite().all()
+        assert (head.predict(z, unknown=0.5) == -1).any()
+
+
+@every_head
+def test_what_changes_a_head_outdates_its_calibration(
+    name: str, preset: str, tmp_path: Path
+) -> None:
+    z, y = blobs(seed=1)
+    learned = blobs()
+    changes = {
+        "observe": lambda head: head.observe(z[:1], y[:1]),
+        "forget": lambda head: head.forget(learned[0][:1], learned[1][:1]),
+        "forget_class": lambda head: head.forget_class(0),
+        "merge": lambda head: head.merge(trained(name, preset)),
+        "load": lambda head: head.load_state_dict(trained(name, preset).state_dict()),
+    }
+    able = trained(name, preset).abilities
+    if not able.forgets:
+        del changes["forget"]
+    if not able.forgets_class:
+        del changes["forget_class"]
+    if not able.merges:
+        del changes["merge"]
+    for change in changes.values():
+        head = trained(name, preset)
+        with pytest.raises(NotCalibratedError, match="is not calibrated: call calibrate"):
+            head.predict(z, unknown=0.1)
+        head.calibrate(z, y)
+        head = change(head) if change is changes.get("merge") else (change(head), head)[1]
+        head.save(tmp_path / "head")
+        for one in (head, load_head(tmp_path / "head")):
+            for ask in (lambda h: h.predict(z, unknown=0.1), lambda h: h.probabilities(z)):
+                with pytest.raises(NotCalibratedError, match="has changed since"):
+                    ask(one)
+            one.predict(z), one.novelty(z)
+            one.calibration = None
+            one.probabilities(z)

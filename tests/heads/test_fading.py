@@ -148,7 +148,7 @@ def test_bad_half_lives_are_refused(name: str, bad: object) -> None:
 
 def test_half_life_goes_with_one_scatter_and_not_with_the_paper() -> None:
     for name in ("slda", "ridge"):
-        with pytest.raises(OptionError, match="half_life goes with one scatter"):
+        with pytest.raises(OptionError, match="half_life needs one scatter"):
             make_head(name, 4, half_life=10, per_class_scatter=True)
     with pytest.raises(OptionError, match="preset 'exact'"):
         make_head("slda", 4, half_life=10, preset="paper")

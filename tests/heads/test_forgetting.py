@@ -5,7 +5,7 @@ import torch
 from streams import assert_same_bits, snapshot
 
 from lastlayer.catalogue import all_heads, card_of
-from lastlayer.errors import DataError
+from lastlayer.errors import DataError, LastLayerError
 from lastlayer.heads import make_head
 
 
@@ -52,7 +52,7 @@ def test_what_an_outlier_has_drowned_is_refused(size: float, options: dict[str, 
     head.observe(z, y)
     head.observe(*outlier)
     before = snapshot(head)
-    with pytest.raises(DataError, match=r"cannot forget exactly.*new head.*observe what stays"):
+    with pytest.raises(DataError, match=r"cannot forget exactly.*new head.*observe what remains"):
         head.forget(*outlier)
     assert_same_bits(snapshot(head), before)
 
@@ -120,3 +120,11 @@ def test_a_merged_head_is_as_worn_as_both(name: str) -> None:
     fresh.observe(z, y)
     for merged in (worn.merge(fresh), fresh.merge(worn)):
         assert float(merged.statistics.wear) >= float(worn.statistics.wear)
+
+
+@pytest.mark.parametrize("label", ["a", None, 1.0, [0], torch.tensor(0.0)])
+def test_a_class_to_forget_is_a_number(label: object) -> None:
+    head = make_head("mean", 2)
+    head.observe(torch.rand(6, 2), torch.tensor([0, 1] * 3))
+    with pytest.raises(LastLayerError, match="class"):
+        head.forget_class(label)  # type: ignore[arg-type]

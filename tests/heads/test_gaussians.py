@@ -207,3 +207,19 @@ def test_sampled_linear_weighs_classes_by_their_share() -> None:
         head.observe(z, y)
         chance = head(z[:100]).softmax(dim=1)[:, 0].mean().item()
         assert chance == pytest.approx(share, abs=0.05)
+
+
+def test_the_shared_variances_are_drawn_to_their_level_by_hand() -> None:
+    z, y = torch.randn(40, 3, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    z = (z * torch.tensor([1.0, 3.0, 0.2])).double()
+    head = make_head("qda", 3, diagonal=True, nu=1e12)  # so that each class has the shared ones
+    head.observe(z, y)
+    mean = torch.stack([z[y == c].mean(dim=0) for c in (0, 1)])
+    variance = (z - mean[y]).square().mean(dim=0)
+    few = 1 / (1 + 40 / 2)
+    shared = variance * (1 - few) + variance.mean() * few
+    away = (z[:, None] - mean).square() / shared
+    expected = -0.5 * (away.sum(dim=2) + shared.log().sum())
+    got = head(z)
+    apart = got - expected
+    torch.testing.assert_close(apart, apart[:1, :1].expand_as(apart), rtol=0, atol=1e-6)

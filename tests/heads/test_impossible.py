@@ -129,3 +129,16 @@ def test_rows_that_are_kept_are_the_very_rows(name: str) -> None:
 def test_what_cannot_be_proven_is_said(name: str) -> None:
     keeps = HEADS[name].abilities.keeps_samples
     assert made(name).proof.endswith("is checked" if keeps else "cannot be proven")
+
+
+@pytest.mark.parametrize("name", ["mean", "slda", "ridge"])
+def test_the_only_sample_of_a_class_must_be_that_sample(name: str) -> None:
+    head = make_head(name, 2)
+    head.observe(
+        torch.tensor([[0.0, 0.0], [1.0, 2.0], [3.0, 1.0], [9.0, 9.0]]), torch.tensor([0, 0, 0, 1])
+    )
+    with pytest.raises(DataError):
+        head.forget(torch.tensor([[9.0, 8.0]]), torch.tensor([1]))
+    head.forget(torch.tensor([[9.0, 9.0]]), torch.tensor([1]))
+    assert head.class_counts is not None
+    assert head.class_counts.tolist() == [3, 0]

@@ -252,7 +252,14 @@ def test_a_few_queries_are_answered_as_many(dtype: torch.dtype, offset: float) -
 
 
 def test_five_neighbours_vote_unless_told() -> None:
+    assert KnnHead(2, 2).options["seed"] == 0
     head = KnnHead(in_features=1)
     head.observe(torch.arange(6.0)[:, None], torch.tensor([0, 0, 0, 1, 1, 1]))
     assert head(torch.tensor([[0.0]])).shape == (1, 2)
     assert KnnHead(in_features=1).k == 5
+
+
+def test_it_counts_what_it_keeps() -> None:
+    head = KnnHead(2, 4)
+    head.observe(torch.rand(5, 2), torch.tensor([0, 2, 2, 0, 2]))
+    assert head.class_counts.tolist() == [2, 0, 3, 0]

@@ -303,7 +303,9 @@ def test_a_narrower_head_loses_nothing() -> None:
 )
 def test_the_names_of_other_works_lead_here(known: str, card: object) -> None:
     for written in (known, known.upper()):
-        with pytest.raises(UnknownNameError, match=rf"it is '{card.name}' here: write make_head"):
+        with pytest.raises(
+            UnknownNameError, match=rf"it is called '{card.name}' here: write make_head"
+        ):
             make_head(written, H)
     example = card.known_as[known].replace("in_features", str(H)).replace("10_000", "50")
     assert eval(example, {"make_head": make_head}).name == card.name

@@ -54,3 +54,25 @@ def test_a_forgotten_class_may_come_back() -> None:
     assert head(torch.tensor([[1.0]])).tolist() == [[-torch.inf, -4.0]]
     head.observe(torch.tensor([[2.0]]), torch.tensor([0]))
     assert head(torch.tensor([[1.0]])).tolist() == [[-1.0, -4.0]]
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0])
+def test_many_queries_are_answered_as_one_by_one(size: float) -> None:
+    """More than 65,536 numbers are compared by a product, fewer by their differences."""
+    random = torch.Generator().manual_seed(0)
+    z = size * torch.randn(300, 40, generator=random, dtype=torch.float64)
+    head = make_head("mean", 40)
+    head.observe(z, torch.arange(300) % 60)
+    alone = torch.cat([head(row) for row in z.split(1)])
+    torch.testing.assert_close(head(z), alone, rtol=1e-9, atol=0)
+
+
+def test_a_state_of_version_0_1_knows_the_spread_of_single_samples_only() -> None:
+    head = make_head("mean", 2)
+    head.observe(torch.rand(6, 2), torch.tensor([0, 1, 1, 2, 2, 2]))
+    old = {k: v for k, v in head.state_dict().items() if not k.endswith(("spread", "wear"))}
+    new = make_head("mean", 2)
+    new.load_state_dict(old)
+    spread = new.statistics.spread
+    assert spread[0] == 0
+    assert spread[1:].isnan().all()

@@ -175,3 +175,17 @@ def test_no_penalty_needs_samples() -> None:
 def test_bad_options_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(OptionError, match="expected"):
         make_head("ridge", 2, **bad)
+
+
+@sizes
+@settings(max_examples=15)
+def test_classes_weigh_the_same_in_cross_validation(
+    n_classes: int, h: int, offset: float, seed: int
+) -> None:
+    """Σ‖target − mean‖² of one-hot targets of classes that weigh the same is n (1 − 1/C)."""
+    z, y, _ = draw(n_classes, h, offset, seed)
+    head = make_head("ridge", h, weigh="classes")
+    head.observe(z, y)
+    _, share, moments = head._by_class()
+    known = int((share > 0).sum())
+    assert moments.spread == pytest.approx(moments.n * (1 - 1 / known))

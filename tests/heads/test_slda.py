@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError, UnsupportedError
 from lastlayer.heads import SldaHead, make_head
+from lastlayer.heads.statistics.covariance import shrink
 
 sizes = given(
     n_classes=st.integers(2, 5),
@@ -82,7 +83,7 @@ def test_its_shrinkage_is_scikit_learns_oas(
         head.observe(z, y)
     assert_close(by_oas(queries), by_number(queries), rtol=1e-9)
     covariance = by_oas.statistics.pooled_scatter() / len(y)
-    assert_close(by_oas._shrink(covariance), oas.covariance_, rtol=1e-9)
+    assert_close(shrink(covariance, by_oas.statistics, "oas"), oas.covariance_, rtol=1e-9)
 
 
 def loop_over_samples(z: Tensor, y: Tensor, n_classes: int) -> tuple[Tensor, Tensor]:
@@ -215,3 +216,16 @@ def test_a_linear_layer_fits_an_ordinary_network() -> None:
     head = make_head("slda", 4)
     head.observe(z, y)
     assert torch.equal(head.as_linear()(z).argmax(dim=1), head.predict(z))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_forgetting_leaves_of_a_flat_direction_is_rounding(seed: int) -> None:
+    """Where the rest of a direction is negative by rounding, it counts as zero."""
+    random = torch.Generator().manual_seed(seed)
+    stays, goes = (torch.randn(12, 3, generator=random, dtype=torch.float64) for _ in "ab")
+    stays[:, 2] = 1.0
+    y = torch.arange(12) % 2
+    head = make_head("slda", 3, shrinkage=1e-12)
+    head.observe(torch.cat([stays, 1e3 * goes]), torch.cat([y, y]))
+    head.forget(1e3 * goes, y)
+    assert head.predict(stays).shape == (12,)

@@ -87,7 +87,7 @@ def test_it_goes_on_and_is_sealed(folder: Path, call: Call, capsys: Captured) ->
     arrays = before.arrays("right_by_class")
     assert call("run", "plan.toml", "--root", "cifar", "--out", "out", "--device", "cpu") == 0
     said = capsys.readouterr()
-    assert "12 runs, 11 of them there already" in said.err
+    assert "12 runs, 11 of them already done" in said.err
     assert "12 of 12 runs in out" in said.out
     assert f"unverified: {UNVERIFIED}" in said.out
     after = load_study("out")

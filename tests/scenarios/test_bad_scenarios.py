@@ -20,7 +20,7 @@ DATA = toy({"y": [0, 1, 2, 3]})
 @pytest.mark.parametrize("kind", ["incremental", "lifelong", "mixed", "nested", "iid", "subset"])
 def test_data_that_are_none(kind: str, data: Any) -> None:
     needed = {"mixed": ("by",), "nested": ("by",), "subset": (3,)}
-    with pytest.raises(ArgumentError, match="expected Features, or what has train and test"):
+    with pytest.raises(ArgumentError, match="expected Features, or an object with train and test"):
         getattr(scenarios, kind)(data, *needed.get(kind, ()))
     with pytest.raises(ArgumentError, match="expected Features"):
         scenarios.make_scenario("cifar10", data)

@@ -41,14 +41,14 @@ def test_row_numbers_as_data_are_the_rows() -> None:
 def test_one_test_task_belongs_to_no_training_task() -> None:
     assert from_continuum(whole(3), whole(1)).test_tasks is None
     assert from_continuum(whole(1), whole(1)).test_tasks is not None
-    with pytest.raises(OptionError, match="of 3 tasks as in train, or of one, got 2"):
+    with pytest.raises(OptionError, match="of 3 tasks as in train, or of one task, got 2"):
         from_continuum(whole(3), whole(2))
 
 
 def test_what_has_no_rows_of_its_own() -> None:
     rotated = whole(2)
     rotated.inc_trsf = []  # type: ignore[attr-defined]
-    with pytest.raises(UnsupportedError, match="transforms the same data anew"):
+    with pytest.raises(UnsupportedError, match="transforms the same data: extract"):
         from_continuum(rotated, whole(2))
     segments = Form(np.zeros(6), [0] * 6, np.zeros((6, 2)), 2)
     with pytest.raises(UnsupportedError, match=r"task labels of shape \(6, 2\)"):

@@ -136,11 +136,11 @@ def test_labels_that_are_no_classes_are_refused(labels: torch.Tensor) -> None:
 
 def test_other_kinds_are_named_where_the_data_do_not_fit() -> None:
     data = toy({"y": [0, 1, 0], "session": [0, 0, 1]})
-    with pytest.raises(DataError, match="task 1 has 1; mixed"):
+    with pytest.raises(DataError, match="task 1 has 1; use mixed:session"):
         lifelong(data)
     with pytest.raises(OptionError, match="incremental"):
         mixed(data, by="y")
-    with pytest.raises(DataError, match="within one class of 'y'"):
+    with pytest.raises(DataError, match="to belong to one class of 'y'"):
         nested(data, by="session")
     with pytest.raises(DataError, match="task 1 has 1"):
         nested(toy({"y": [0, 0, 1], "fine": [0, 1, 2]}), by="fine")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from tests.scenarios.toy_labels import ToyData, cifar100_like, core50_like, toy
 
-from lastlayer import load_features
-from lastlayer.catalogue import COLUMNS, SCENARIOS
+from lastlayer import load_features, scenarios
+from lastlayer.catalogue import COLUMNS, KINDS, SCENARIOS
 from lastlayer.cli import main
 from lastlayer.errors import DataError, UnknownNameError
 from lastlayer.features import BACKBONES, DATASETS
@@ -119,10 +119,17 @@ def test_the_columns_that_are_missing_are_named() -> None:
 
 def test_data_with_other_sessions_are_refused() -> None:
     data = core50_like()
-    with pytest.raises(DataError, match="has 8 tasks, but the data give 3"):
+    with pytest.raises(DataError, match="has 8 tasks, but the data have 3"):
         make_scenario("core10_lifelong", ToyData(data.test, data.train))
 
 
 def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'core10_mix'"):
         make_scenario("core10mix", cifar100_like())
+
+
+def test_a_kind_is_answered_with_the_function_that_makes_it() -> None:
+    for kind in KINDS:
+        with pytest.raises(UnknownNameError, match=rf"write lastlayer\.scenarios\.{kind}\(data"):
+            make_scenario(f"{kind}:5", toy({"y": [0, 1]}))
+        assert callable(getattr(scenarios, kind))

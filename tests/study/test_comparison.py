@@ -76,7 +76,7 @@ def test_orders_permute_the_tasks_of_a_scenario() -> None:
 
 
 def test_a_scenario_of_other_data_is_refused() -> None:
-    with pytest.raises(DataError, match="expected a scenario of these data"):
+    with pytest.raises(DataError, match="expected a scenario made from these data"):
         ll.compare(small_data(n=600), incremental(DATA, tasks=3), ["mean"], orders=[0])
 
 

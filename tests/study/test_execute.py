@@ -162,7 +162,7 @@ def test_a_class_that_is_never_trained_is_named() -> None:
         test=(data.test.z, [labels[c] for c in data.test.y]),
     )
     iid = run("mean", ScenarioSpec("iid"))
-    with pytest.warns(UserWarning, match="no training data show class 4: no head can know"):
+    with pytest.warns(UserWarning, match="without training data, class 4: no head can know"):
         (result,) = make([iid], {"small": part}).values()
     assert result.by_class[-1, 4] == 0
     assert result.final > 0.6

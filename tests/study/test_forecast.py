@@ -74,3 +74,9 @@ def test_a_rate_is_images_by_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(of_networks, "perf_counter", lambda: next(clock))
     images = of_networks.STEPS * run.rules.batch_size
     assert of_networks._rate(run, 3, CPU) == images / 4
+
+
+def test_a_speed_is_products_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 14.0])
+    monkeypatch.setattr(of_heads, "perf_counter", lambda: next(clock))
+    assert of_heads._speed(torch.device("cpu")) == 20 * 512**3 / 4

@@ -10,6 +10,7 @@ import pytest
 from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
 from lastlayer.errors import FileFormatError, MissingFileError, PlanError, UnknownNameError
 from lastlayer.study.plan import SHIPPED, read_plan
+from lastlayer.study.plan_fields import MOST_SEEDS, read_seeds
 from lastlayer.training.replay import AUTHORS, ReplayRules
 
 GOOD = """
@@ -73,13 +74,18 @@ def test_seeds_are_read_as_they_are_written(
     [
         ("features = [", "feature = [", r"experiment\[0\]: unknown key 'feature'.* 'features'"),
         ("seeds =", "seed =", "unknown key 'seed'; did you mean 'seeds'"),
+        (
+            'preset = "paper"',
+            'preset = "paper"\nheld_out = 0.2',
+            r"'held_out' belongs in \[\[experiment\]\], not here",
+        ),
         ('"linear"', '"lineer"', r"experiment\[0\]\.heads\[0\]: unknown head 'lineer'.*'linear'"),
         ("cosine+single", "cosine+singel", r"heads\[1\]: unknown mask 'singel'.*'single'"),
         ('"iid"', '"idd"', r"experiment\[1\]\.scenario\[0\]: unknown scenario 'idd'"),
         ("tasks = 5", "task = 5", r"scenario\[0\]: unknown key of a scenario 'task'.*'tasks'"),
         (", tasks = 5", "", r"scenario\[0\]: scenario 'incremental' needs 'tasks'"),
         ("tasks = 5", 'tasks = "5"', r"scenario\[0\]: expected a number of tasks.*'5'"),
-        ("tasks = 5", "tasks = [5]", r"scenario\[0\]: expected the classes of two tasks"),
+        ("tasks = 5", "tasks = [5]", r"scenario\[0\]: expected the classes of at least two tasks"),
         ('"incremental"', '["iid"]', r"scenario\[0\]: expected text as 'kind', got \['iid'\]"),
         ('"0-1"', '"0-7-9"', 'seeds: expected seeds as "0-7"'),
         ("[3]", "[4294967296]", r"experiment\[1\]\.seeds: expected at least one seed, from 0 to"),
@@ -96,7 +102,7 @@ def test_seeds_are_read_as_they_are_written(
             r"subset\[0\]: expected a number of samples from 1 to .*, or \"all\", got 0",
         ),
         ('heads = "mean"', "heads = []", r"experiment\[1\]\.heads: expected at least one"),
-        ("[[experiment]]", "[experiment", "is no TOML"),
+        ("[[experiment]]", "[experiment", "is not valid TOML"),
     ],
 )
 def test_a_slip_is_named_by_its_place(tmp_path: Path, right: str, wrong: str, message: str) -> None:
@@ -112,7 +118,7 @@ def test_single_brackets_are_understood(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_is_not_there_is_said_so() -> None:
-    with pytest.raises(MissingFileError, match="shipped are: demo"):
+    with pytest.raises(MissingFileError, match="the shipped ones are: demo"):
         read_plan("nowhere.toml")
     with pytest.raises(UnknownNameError, match="did you mean 'quick'"):
         read_plan("quik")
@@ -261,7 +267,7 @@ HUGE = 10**26
         ("[3]", list(range(10_001)), r"experiment\[1\]\.seeds: expected at most 10000 seeds"),
         ('"0-1"', '"0-6000,0-6000"', "seeds: expected at most 10000 seeds"),
         ("lr = [0.1", f"lr = [1{'0' * 400}", r"experiment\[0\]\.lr\[0\]: "),
-        ("lr = [0.1", f"lr = [1{'0' * 5000}", "is no TOML"),
+        ("lr = [0.1", f"lr = [1{'0' * 5000}", "is not valid TOML"),
         ("held_out = 0.25", f"held_out = {HUGE}", r"experiment\[1\]\.held_out: .*less than 1"),
         ("lr = [0.1", f"lr = {'[' * 5000}", "nested too deep"),
         ('"linear"', '"linear\\u0000"', r"heads\[0\]: unknown head"),
@@ -312,3 +318,8 @@ def test_many_slips_are_not_all_told(tmp_path: Path) -> None:
     heads = ", ".join(f'"head{n}"' for n in range(500))
     with pytest.raises(PlanError, match=r"experiment\[0\].heads\[19\]: .*; and 480 more$"):
         read_plan(write(tmp_path, GOOD.replace('"linear", "cosine+single", "slda"', heads)))
+
+
+def test_more_seeds_than_a_plan_takes_are_counted_before_they_are_made() -> None:
+    with pytest.raises(ValueError, match=f"got 0-{2 * MOST_SEEDS}"):
+        read_seeds(f"0-{2 * MOST_SEEDS}")

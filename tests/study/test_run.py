@@ -76,11 +76,11 @@ def test_the_default_rate_is_written_out() -> None:
         ({"lr": float("nan")}, OptionError, "learning rate above 0"),
         ({"preset": "approximate"}, OptionError, "expected preset"),
         ({"subset": 0}, OptionError, "expected subset from 1 to 10000000, got 0"),
-        ({"scenario": ScenarioSpec("cifar10")}, OptionError, "of the scenario 'iid'"),
+        ({"scenario": ScenarioSpec("cifar10")}, OptionError, "a subset only with scenario 'iid'"),
         ({"order": -1}, OptionError, "expected order from 0 to"),
         ({"start": "zero"}, UnknownNameError, "unknown start"),
         ({"gain": "frozen"}, OptionError, "expected no gain for 'linear', got 'frozen'"),
-        ({"preset": "exact"}, OptionError, "expected a start with preset 'paper' only"),
+        ({"preset": "exact"}, OptionError, "expected a start only with preset 'paper'"),
         ({"batch_size": 1}, OptionError, "expected batch_size from 2 to"),
         ({"batch_size": 0}, OptionError, "expected batch_size from 2 to"),
         (

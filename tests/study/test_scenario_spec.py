@@ -1,14 +1,18 @@
 """A scenario in words: written and read again, checked early, and built like the real one."""
 
+import dataclasses
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_data import small_data
 
-from lastlayer.catalogue import SCENARIOS
+from lastlayer.catalogue import KINDS, SCENARIOS, KindCard
 from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.scenarios import incremental, lifelong
 from lastlayer.study import ScenarioSpec
+from lastlayer.study.scenario_spec import GivenScenario
 
 columns = st.sampled_from(["session", "fine", "a column"])
 labels = st.none() | columns
@@ -88,3 +92,31 @@ def test_it_builds_the_scenario(order: int) -> None:
 
 def test_another_label_is_learned() -> None:
     assert ScenarioSpec.parse("iid/session").build(small_data(), order=0).n_classes == 3
+
+
+def test_a_given_scenario_takes_its_test_rows_into_another_order() -> None:
+    data = small_data()
+    made = incremental(data, 2)
+    tests = tuple(torch.tensor([task]) for task in range(made.n_tasks))
+    with_tests = GivenScenario(dataclasses.replace(made, test_tasks=tests))
+    there = with_tests.build(data, order=1)
+    assert there.test_tasks is not None
+    assert [int(rows) for rows in there.test_tasks] == list(there.order)
+    without = GivenScenario(dataclasses.replace(made, test_tasks=None))
+    assert without.build(data, order=1).test_tasks is None
+    assert with_tests.label == made.label
+
+
+def test_an_unknown_scenario_is_answered_with_every_kind_as_it_is_written() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        ScenarioSpec("wanderings")
+    for card in KINDS.values():
+        assert card.form in str(caught.value)
+
+
+@pytest.mark.parametrize("card", KINDS.values(), ids=lambda card: card.name)
+def test_a_kind_is_written_as_its_card_says(card: KindCard) -> None:
+    spec = ScenarioSpec.parse(card.form)
+    assert (spec.kind, str(spec)) == (card.name, card.form)
+    given = {name for name in ("tasks", "by") if getattr(spec, name) is not None}
+    assert given == ({card.argument} if card.argument else set())

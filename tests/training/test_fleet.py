@@ -233,3 +233,17 @@ def test_a_gpu_gives_the_accuracies_of_a_cpu(preset: Preset) -> None:
     for s in range(4):
         for k in range(len(COMBINATIONS)):
             assert (expected[s][k].by_class - got[s][k].by_class).abs().max() <= 1
+
+
+def test_every_test_row_is_counted_once() -> None:
+    pool = make_pool()
+    stream, members = two_tasks(pool, 0), [[Member("linear", "none", 0.05, 0)]]
+    (whole,) = train_fleet(pool, [stream], members, "paper", RULES)[0]
+    parts = []
+    for rows in (slice(0, 1), slice(1, 60)):
+        some = dataclasses.replace(
+            pool, test_z=pool.test_z[rows], test_y=pool.test_y[rows], test_group=None
+        )
+        parts += train_fleet(some, [stream], members, "paper", RULES)[0]
+    assert whole.by_class[1:].sum() > 60
+    assert torch.equal(whole.by_class[1:], parts[0].by_class[1:] + parts[1].by_class[1:])

@@ -62,5 +62,5 @@ def test_the_quick_one_is_nearly_the_same() -> None:
 def test_constant_features_are_answered_and_too_few_rows_refused() -> None:
     found = reference(torch.ones(20, 3), torch.tensor([0, 1, 1, 1] * 5), n_classes=2)
     assert found.predict(torch.randn(4, 3)).tolist() == [1] * 4
-    with pytest.raises(DataError, match="two at least, got 1 and 1"):
+    with pytest.raises(DataError, match="at least two rows, each with a label, got 1 and 1"):
         reference(torch.ones(1, 3), torch.tensor([0]), n_classes=2)

@@ -31,9 +31,12 @@ def test_a_balance_that_is_none(balance: float) -> None:
 @pytest.mark.parametrize(
     ("tasks", "message"),
     [
-        ([[0, 1, 2], [0, 1]], r"a class in task 1 that no task before had, got only \[0, 1\]"),
+        (
+            [[0, 1, 2], [0, 1]],
+            r"to bring a class that no earlier task had, got only \[0, 1\]",
+        ),
         ([], "at least one task, got none"),
-        ([[0, 1], []], "rows in task 1, got none"),
+        ([[0, 1], []], "row in task 1, got none"),
     ],
 )
 def test_a_task_without_new_classes(tasks: list[list[int]], message: str) -> None:
@@ -95,7 +98,7 @@ def test_a_checkpoint_of_other_rules(tmp_path: Path, changed: dict, message: str
     pool = small_pool()
     list(train_replay(pool, pairs(pool), [Network()], SmallNet, RULES, folder=tmp_path))
     other = ReplayRules(**{"epochs": 1, "per_class": 5, **changed})
-    with pytest.raises(OptionError, match="of another setting") as caught:
+    with pytest.raises(OptionError, match="to another setting") as caught:
         list(train_replay(pool, pairs(pool), [Network()], SmallNet, other, folder=tmp_path))
     assert message in str(caught.value)
     assert "choose another folder" in str(caught.value)
@@ -112,7 +115,7 @@ def test_a_checkpoint_of_other_data_or_another_backbone(tmp_path: Path) -> None:
         (pairs(pool)[::-1], pool, SmallNet),
         (pairs(pool), pool, lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 5))),
     ]:
-        with pytest.raises(OptionError, match="of another setting"):
+        with pytest.raises(OptionError, match="to another setting"):
             list(train_replay(images, tasks, [Network()], backbone, RULES, folder=tmp_path))
 
 
@@ -159,5 +162,5 @@ def test_one_network_for_all() -> None:
 @pytest.mark.parametrize("orders", [[(0, 1, 1)], [(0, 1)], [(0, 1, 2), (0, 1, 2)]])
 def test_orders_that_are_none(orders: list[tuple[int, ...]]) -> None:
     pool = small_pool()
-    with pytest.raises(OptionError, match="for each of 1 networks an order of 3 tasks, got"):
+    with pytest.raises(OptionError, match="an order of 3 tasks for each of 1 networks, got"):
         train_replay(pool, pairs(pool), [Network()], SmallNet, RULES, orders=orders)

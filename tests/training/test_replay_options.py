@@ -151,3 +151,7 @@ def test_a_checkpoint_of_other_options_is_refused_either_way(
     list(train_replay(*given, first, folder=tmp_path))
     with pytest.raises(OptionError, match="of another setting"):
         list(train_replay(*given, second, folder=tmp_path))
+
+
+def test_a_balance_of_1_is_one_of_1_0() -> None:
+    assert str(Network("linear", "none", 1, 0)) == str(Network("linear", "none", 1.0, 0))

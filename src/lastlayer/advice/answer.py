@@ -60,7 +60,7 @@ class Advice:
     def fit(self) -> HeadClassifier:
         """Return a classifier that has learned the whole stream, task by task.
 
-        Its labels are the names of the classes; ``partial_fit`` goes on with what comes next.
+        Its labels are the names of the classes; ``partial_fit`` continues with what comes next.
         """
         classifier = self.classifier()
         names = np.asarray(self.course.names)
@@ -70,7 +70,7 @@ class Advice:
         return classifier
 
     def classifier(self) -> HeadClassifier:
-        """Return the advised head as it was judged, before it has learned anything."""
+        """Return the advised head with the options it was judged with, untrained."""
         verdict = self.judgement.verdicts[self.head]
         if not card_of(self.head).by_gradient:
             return HeadClassifier(self.head, batch_size=4096, random_state=0)
@@ -83,7 +83,7 @@ class Advice:
         )
 
     def page(self, path: str | os.PathLike[str]) -> None:
-        """Write the answer as one page for a browser, which needs nothing else."""
+        """Write the answer as one self-contained HTML page."""
         from lastlayer.advice.page import write_page  # noqa: PLC0415  (charts are slow to import)
 
         write_page(self, Path(path))
@@ -109,19 +109,20 @@ def advise(
     """Say which head suits a stream, chosen on rows held out of its training data.
 
     Args:
-        data: training and test features, or training features alone. Test rows are looked at once,
+        data: training and test features, or training features alone. Test rows are used once,
             after the choice.
-        scenario: a name ("cifar10"), "incremental:5", "lifelong:session", "mixed:month", or a
-            Scenario of these data; None: everything at once.
+        scenario: a name ("cifar10"), a kind such as "incremental:5", "lifelong:session",
+            "nested:fine/coarse" or "mixed:month" (docs/scenarios.md), or a Scenario of these data;
+            None: everything at once.
         group: the label column that names each row's source; rows of one source stay together.
         linear: the head must be a plain nn.Linear.
         memory: bytes that its state may take, a number or "1MB".
         no_samples: it may keep no rows.
         forgettable: it must be able to forget samples.
         latency: seconds that one prediction may take here, a number or "1ms".
-        heads: the candidates; None: all that there are.
+        heads: the candidates; None: all heads.
         seed: decides which rows are held out.
-        progress: called with what is being done and the part of the whole that is done.
+        progress: called with the current stage and the part of the whole that is done.
 
     >>> import lastlayer as ll
     >>> advice = ll.advise(ll.load_features("cifar10"), "cifar10", heads=["mean", "slda"])
@@ -173,7 +174,7 @@ def advise(
 
 
 class _Stages:
-    """Tells how far the whole has come, from how far each stage has."""
+    """Reports the progress of the whole from that of each stage."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
@@ -187,17 +188,17 @@ class _Stages:
             self._progress(name, self._done + share * part)
 
     def within(self, done: float, total: float) -> None:
-        """Take note of the work done within a stage."""
+        """Record the work done within a stage."""
         self._tell(done / total)
 
     def next(self) -> None:
-        """Take note that a stage is over."""
+        """Record that a stage is over."""
         self._done += self._left.pop(0)[1]
         self._tell(0.0)
 
 
 def _table(judgement: Judgement, choice: Choice) -> pl.DataFrame:
-    """Make the table of candidates, the advised one first, then by accuracy; shares are 0 to 1."""
+    """Return the table of candidates, the advised one first, then by accuracy, from 0 to 1."""
     rows: list[dict[str, Any]] = []
     for name, verdict in judgement.verdicts.items():
         accuracy, behind = choice.scores.accuracy(name), choice.behind.get(name)

@@ -1,4 +1,4 @@
-"""Choosing: the best on held-out rows, or a thriftier one shown to be as good; ties are named."""
+"""Choosing: the best on held-out rows, or one that needs less and is as good; ties are named."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,14 +44,14 @@ class Interval:
 
 
 class Scores:
-    """Right answers of heads on the same held-out rows, and what a bootstrap makes of them.
+    """Right answers of heads on the same held-out rows, with bootstrap intervals.
 
     Rows held out in several splits count once for each, and are drawn together; so are the rows of
     one source.
 
     Args:
-        right: by name, the right answers (m,) on all held-out rows, splits one after the other.
-        unit: (m,) which of them are drawn together.
+        right: by name, the right answers (m,) on all held-out rows, one split after another.
+        unit: (m,) which of the rows are drawn together.
         seed: of the draws.
 
     >>> right = {"a": np.array([1.0, 1.0, 1.0, 0.0]), "b": np.array([1.0, 1.0, 1.0, 0.0])}
@@ -71,7 +71,7 @@ class Scores:
         self._mean = self._right.sum(axis=0) / self._count.sum()
 
     def _draw(self, seed: int) -> Floats:
-        """Give the accuracies (DRAWS, heads) of a bootstrap with Poisson weights."""
+        """Return the accuracies (DRAWS, heads) of a bootstrap with Poisson weights."""
         random = np.random.default_rng(seed)
         both = np.concatenate([self._right, self._count[:, None]], axis=1).astype(np.float32)
         size = max(1, (1 << 22) // len(both))
@@ -92,7 +92,7 @@ class Scores:
         return self._interval(self._mean[k], self._drawn[:, k])
 
     def difference(self, better: str, worse: str) -> Interval:
-        """Return by how much one is more often right than another, paired."""
+        """Return how much more often one is right than another, paired."""
         a, b = self.names.index(better), self.names.index(worse)
         return self._interval(self._mean[a] - self._mean[b], self._drawn[:, a] - self._drawn[:, b])
 
@@ -145,7 +145,7 @@ def choose(course: Course, judgement: Judgement, needs: Needs, seed: int = 0) ->
 
     Args:
         course: the stream.
-        judgement: what the candidates have answered.
+        judgement: the candidates' answers.
         needs: the constraints.
         seed: of the bootstrap.
     """
@@ -214,7 +214,7 @@ def _best(scores: Scores, names: Sequence[str]) -> str:
 
 
 def _lines(judgement: Judgement, scores: Scores) -> dict[str, str]:
-    """Put heads that answer alike on one line, named by the thriftiest of them."""
+    """Group heads that give the same answers, each group named by the thriftiest."""
     answers = {name: torch.cat(v.answers) for name, v in judgement.verdicts.items()}
     groups: list[list[str]] = []
     for name in sorted(answers, key=lambda name: (-scores.of(name), _thrift(name))):
@@ -230,7 +230,7 @@ def _lines(judgement: Judgement, scores: Scores) -> dict[str, str]:
 def _costs(
     needs: Needs, scores: Scores, unmet: Mapping[str, tuple[str, ...]], head: str
 ) -> dict[str, Interval]:
-    """Say by how much the best that only lacks one constraint is better."""
+    """Return what each constraint costs: how much better the best head is that misses only that."""
     costs = {}
     for name in needs.given:
         freer = [other for other, lacks in unmet.items() if set(lacks) <= {name}]
@@ -239,7 +239,7 @@ def _costs(
 
 
 def _nobody(needs: Needs, judgement: Judgement, sizes: Mapping[str, int]) -> str:
-    """Say that nobody meets the constraints, and who comes nearest to each."""
+    """Return a message saying that no head meets the constraints, and which come nearest."""
     given = " ".join(map(needs.words, needs.given))
     hints = []
     if needs.memory is not None:

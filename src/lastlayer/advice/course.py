@@ -1,4 +1,4 @@
-"""The course of a user's stream: rows, labels and tasks, laid out once for all that is asked."""
+"""The course of a user's stream: rows, labels and tasks, laid out once for all questions."""
 
 import math
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ CHECKED = 1 << 22  # numbers looked at in one go
 
 
 class _TrainOnly(NamedTuple):
-    """Data as scenarios want them, where there is no test split."""
+    """Data as scenarios expect them, without a test split."""
 
     train: FeatureSet
     test: FeatureSet
@@ -77,7 +77,7 @@ def lay_out(
     >>> import lastlayer as ll
     >>> course = lay_out(ll.load_features("cifar10"), "incremental:3")
     >>> course.notes
-    ('10 classes do not divide into 3 tasks: they are shared out as evenly as can be, 4, 3, 3.',)
+    ('10 classes do not divide evenly into 3 tasks, so the tasks get 4, 3, 3.',)
     """
     whole = None if isinstance(data, FeatureSet) else data
     train: FeatureSet = data if isinstance(data, FeatureSet) else data.train
@@ -122,22 +122,23 @@ def _check_finite(z: Tensor, split: str) -> None:
 
 
 def _evenly(spec: ScenarioSpec, train: FeatureSet) -> tuple[ScenarioSpec, tuple[str, ...]]:
-    """Share classes out as evenly as can be where they do not divide into the tasks asked for."""
+    """Divide classes as evenly as possible where the tasks asked for do not divide them."""
     if spec.kind != "incremental" or not isinstance(spec.tasks, int):
         return spec, ()
     label = spec.label or train.label
     n_classes = 1 + int(look_up(label, train.labels, "label column").max())
     if spec.tasks < 1 or spec.tasks > n_classes:
         raise OptionError(
-            f"expected from 1 task to one for each of the {n_classes} classes, got {spec.tasks}"
+            f"expected at least 1 task and at most one for each of the {n_classes} classes, got "
+            f"{spec.tasks}"
         )
     if n_classes % spec.tasks == 0:
         return spec, ()
     few, more = divmod(n_classes, spec.tasks)
     sizes = (few + 1,) * more + (few,) * (spec.tasks - more)
     note = (
-        f"{n_classes} classes do not divide into {spec.tasks} tasks: they are shared out as evenly "
-        f"as can be, {', '.join(map(str, sizes))}."
+        f"{n_classes} classes do not divide evenly into {spec.tasks} tasks, so the tasks get "
+        f"{', '.join(map(str, sizes))}."
     )
     return replace(spec, tasks=sizes), (note,)
 
@@ -157,7 +158,7 @@ def _names(
 
 
 def _named_tasks(course: Course, spec: object, whole: Features | TrainingFeatures | None) -> Course:
-    """Name the tasks by the column that makes them, and tell of gaps in it."""
+    """Name the tasks by the column that makes them, and note gaps in it."""
     column = spec.by if isinstance(spec, ScenarioSpec) else None
     if isinstance(spec, ScenarioSpec) and spec.kind in SCENARIOS:
         column = SCENARIOS[spec.kind].options.get("by")
@@ -173,7 +174,7 @@ def _named_tasks(course: Course, spec: object, whole: Features | TrainingFeature
 
 
 def gaps_in(names: tuple[str, ...]) -> list[str]:
-    """Name what is missing between whole numbers, or between months, that are nearly complete.
+    """Return what is missing between whole numbers, or between months, that are nearly complete.
 
     >>> gaps_in(("1", "2", "4")), gaps_in(("2023-11", "2024-02")), gaps_in(("a", "b"))
     (['3'], ['2023-12', '2024-01'], [])
@@ -204,7 +205,7 @@ def _listed(names: list[str], most: int = 5) -> str:
 
 
 def feature_scale(z: Tensor, norm: float) -> float:
-    """Return the number that features are divided by to have the root mean square ``norm``.
+    """Return the number to divide features by so that their root mean square norm is ``norm``.
 
     >>> feature_scale(torch.tensor([[3.0, 4.0], [0.0, 5.0]]), norm=1.0)
     5.0
@@ -216,10 +217,10 @@ def feature_scale(z: Tensor, norm: float) -> float:
 
 
 def check_classes(course: Course) -> None:
-    """Refuse what no head can be chosen on."""
+    """Refuse data that no head can be chosen on."""
     if len(course.y[course.rows].unique()) < 2:
         only = course.names[int(course.y[course.rows][0])]
         raise LabelError(
-            f"expected at least two classes of '{course.label}' to choose a head for, got one, "
-            f"'{only}': every head answers it"
+            f"expected at least two classes of '{course.label}' to choose a head for, got only "
+            f"'{only}': every head would predict it"
         )

@@ -30,7 +30,7 @@ LARGEST = 64 << 20  # bytes that one head may take in training
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What came of one head on one split."""
+    """The outcome of one head on one split."""
 
     answers: Tensor  # (m,) int64, the class of each held-out row at the end; −1: it cannot say
     right: Tensor  # (checkpoints,) right answers on held-out rows of what has come by then
@@ -51,12 +51,12 @@ class Trial:
 
     @property
     def n(self) -> int:
-        """How many rows are learned from."""
+        """The number of rows that are learned from."""
         return sum(map(len, self.split.tasks))
 
 
 def epochs_for(sizes: Sequence[int], batch_size: int = BATCH_SIZE) -> int:
-    """Return how often a task is shown: five times, or more often where that makes few steps.
+    """Return the epochs of a task: five, or more where that makes only a few steps.
 
     >>> epochs_for([1200] * 10), epochs_for([40] * 10), epochs_for([80] * 150)
     (5, 20, 10)
@@ -78,13 +78,13 @@ def work_of(trial: Trial) -> float:
 
 
 def too_large(trial: Trial, heads: int) -> bool:
-    """Say whether heads trained by gradient would take too much memory or time here."""
+    """Return whether heads trained by gradient would take too much memory or time here."""
     rules = Rules(batch_size=BATCH_SIZE)
     return member_bytes(trial.pool, rules) > LARGEST or heads * work_of(trial) > WORK
 
 
 def thinned(trial: Trial, n_heads: int, seed: int = 0) -> Trial:
-    """Hold out a part of what is learned from, to find rates by; thin what is too much."""
+    """Hold out a part of the rows to choose learning rates by, and thin rows if there are many."""
     rows = torch.cat(trial.split.tasks)
     y, task = trial.pool.y[rows], trial.task[rows]
     group = None if trial.group is None else trial.group[rows]
@@ -108,7 +108,7 @@ Rated = dict[tuple[int, str, float], float]  # split, head and rate → share ri
 def find_rates(
     trials: Sequence[Trial], heads: Sequence[str], seed: int = 0
 ) -> list[Callable[[], Rated]]:
-    """Give the pieces of work that tell how right each head is with each rate, on inner splits."""
+    """Return the pieces of work that score each head with each rate on inner splits."""
     inner = [thinned(trial, len(trials) * len(heads), seed) for trial in trials]
     pairs = [(head, card_of(head).rate(None) * factor) for head in heads for factor in RATES]
 
@@ -146,9 +146,9 @@ def fleets(trials: Sequence[Trial], pairs: Sequence[Pair]) -> list[tuple[list[in
 
 
 def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[Outcome]]:
-    """Train ``pairs[s]`` on the split ``trials[s]``, all side by side, and look at them on the way.
+    """Train ``pairs[s]`` on the split ``trials[s]``, all side by side, and score them on the way.
 
-    The heads must be the same for all splits; their rates are free.
+    The heads must be the same for all splits; their rates may differ.
     """
     pool = trials[0].pool
     fleet = launch(pool, [[_member(*pair) for pair in own] for own in pairs], "exact")
@@ -187,7 +187,7 @@ def sail(trials: Sequence[Trial], pairs: Sequence[Sequence[Pair]]) -> list[list[
 
 
 def _outcome(trial: Trial, seen: list[Tensor], vectors: list[list[Tensor]]) -> Outcome:
-    """Put together what came of one head; answers are padded beyond the split's own rows."""
+    """Assemble the outcome of one head; answers are padded beyond the split's own rows."""
     m = len(trial.split.held)
     points = zip(trial.checkpoints, seen, strict=True)
     right = torch.stack([count_right(trial, answers[:m], task) for task, answers in points])
@@ -198,14 +198,14 @@ def _outcome(trial: Trial, seen: list[Tensor], vectors: list[list[Tensor]]) -> O
 
 
 def count_right(trial: Trial, answers: Tensor, task: int) -> Tensor:
-    """Count the right answers (…,) on the held-out rows of the tasks up to one; answers (…, m)."""
+    """Count the right answers (…,) on held-out rows of the tasks so far; answers are (…, m)."""
     held = trial.split.held
     come = trial.task[held] <= task
     return ((answers == trial.pool.y[held]) & come).sum(dim=-1)
 
 
 def _answers(fleet: Members, trials: Sequence[Trial]) -> Tensor:
-    """Give the class (S, K, m) that members answer for held-out rows, padded; −1: diverged."""
+    """Return the class (S, K, m) that members predict for held-out rows, padded; −1: diverged."""
     rows, _ = fleet.rows()
     streams, members, n_classes, _ = rows.shape
     held = pad_sequence([trial.split.held for trial in trials], batch_first=True)

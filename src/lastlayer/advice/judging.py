@@ -1,4 +1,4 @@
-"""Judging: every candidate learns the stream from a part of the rows and answers for the rest."""
+"""Judging: every candidate learns the stream from part of the rows and predicts the rest."""
 
 import math
 import time
@@ -40,7 +40,7 @@ BATCH = 4096  # rows that a head without gradient is given at once
 LOGITS = 1 << 22  # at a time
 KEPT = 64 << 20  # bytes of a head that is kept until its time for one answer is taken
 TIMED = 31  # single predictions, of whose times the median is taken
-SUITED = 3.0  # heads without gradient are worth about so many times their multiplications
+SUITED = 3.0  # heads without gradients cost about this many times their multiplications
 
 Progress = Callable[[float, float], None]  # takes the work done and all there is
 
@@ -82,18 +82,18 @@ def judge(
     curves: bool = True,
     progress: Progress | None = None,
 ) -> Judgement:
-    """Let candidates learn the stream, and keep what they answer for the rows held out.
+    """Let candidates learn the stream, and record their predictions for the held-out rows.
 
     Args:
         course: the stream.
-        heads: the candidates; None: all that there are.
+        heads: the candidates; None: all heads.
         seed: decides which rows are held out.
-        splits: the rows to use instead.
+        splits: the splits to use instead.
         vectors_of: heads trained by gradient whose output vectors are kept.
-        rates: learning rates that are known already; None: they are looked for.
-        curves: whether to look at heads on the way too, in as many splits as make 500 rows, and
-            to take the time that they need for an answer.
-        progress: called with the work done and all there is.
+        rates: learning rates that are already known; None: find them.
+        curves: whether to score heads along the stream too, in as many splits as make 500 rows,
+            and to time their predictions.
+        progress: called with the work done and the total.
 
     >>> import lastlayer as ll
     >>> from lastlayer.advice.course import lay_out
@@ -110,7 +110,7 @@ def judge(
     left_out: dict[str, str] = {}
     if by_gradient and too_large(trials[0], len(by_gradient)):
         size = f"{course.n_classes} classes × {course.z.shape[1]} features"
-        left_out |= dict.fromkeys(by_gradient, f"{size} are too many to train it here")
+        left_out |= dict.fromkeys(by_gradient, f"{size} are too many to train it on this machine")
         by_gradient = []
     others = [name for name in names if not card_of(name).by_gradient]
     scaled = course.z.float() / scale if by_gradient else course.z
@@ -160,7 +160,7 @@ def _sail_all(
     known: Mapping[str, float | None],
     seed: int,
 ) -> tuple[dict[str, list[Any]], dict[str, float]]:
-    """Train the heads that need gradients on all splits; also give the rate that suits each."""
+    """Train the heads that need gradients on all splits; also return each one's best rate."""
     if not heads:
         return {}, {}
     everywhere = range(len(trials))
@@ -195,7 +195,7 @@ def _verdict(name: str, outcomes: Sequence[Outcome], lr: float | None, latency: 
 
 
 def _added(parts: Sequence[Tensor]) -> Tensor:
-    """Add counts; what one of them lacks the sum does too."""
+    """Add counts; None if any of them is missing."""
     counts = torch.stack(list(parts))
     return counts.sum(0).masked_fill((counts < 0).any(0), -1)
 
@@ -229,7 +229,7 @@ def _trials(
 
 
 def checkpoints_of(n_tasks: int) -> tuple[int, ...]:
-    """Return after which tasks heads are looked at: ten at most, evenly, the last among them.
+    """Return the tasks after which heads are scored: at most ten, evenly spread, with the last.
 
     >>> checkpoints_of(3), checkpoints_of(100)[:3], checkpoints_of(100)[-1]
     ((0, 1, 2), (9, 19, 29), 99)
@@ -267,7 +267,7 @@ def _come(trials: Sequence[Trial]) -> Tensor:
 
 
 def _feed(trial: Trial, name: str) -> Outcome | str:
-    """Let a head without gradient learn a split, or say why it cannot."""
+    """Let a head without gradients learn a split, or return the reason why it cannot."""
     try:
         head = make_head(name, trial.pool.z.shape[1], trial.pool.n_classes)
         answer = _answering(head, trial.pool.z[trial.split.held].float())
@@ -297,7 +297,7 @@ def learn(head: Head, pool: Pool, rows: Tensor) -> None:
 
 
 def _answering(head: Head, z: Tensor) -> Callable[[], Tensor]:
-    """Give what answers for fixed rows whenever asked; knn then looks only at what is new."""
+    """Return a function that predicts fixed rows; for knn it looks only at new data."""
     follow = getattr(head, "follow", None)
     if follow is not None:
         followed = follow(z)
@@ -306,16 +306,16 @@ def _answering(head: Head, z: Tensor) -> Callable[[], Tensor]:
 
 
 def answers_of(head: Head, z: Tensor) -> Tensor:
-    """Return the class (n,) that a head answers for each row, in bounded memory."""
+    """Return the class (n,) that a head predicts for each row, in bounded memory."""
     size = max(LOGITS // max(head.n_classes, 1), 1)
     return torch.cat([head.predict(part.float()) for part in z.split(size)])
 
 
 def latency_of(name: str, course: Course, learned: Head | None = None) -> float:
-    """Return the median of the seconds that a head takes to answer once, all classes known.
+    """Return the median seconds of a head's single prediction, with all classes known.
 
-    Only one that keeps samples needs to know them all: the others answer as fast whatever they
-    know, so one that has learned already will do.
+    Only a head that keeps samples has to know all rows: the others are equally fast whatever they
+    know, so one that has already learned is used as it is.
     """
     keeps = card_of(name).abilities.keeps_samples
     if keeps or learned is None:
@@ -336,7 +336,7 @@ def latency_of(name: str, course: Course, learned: Head | None = None) -> float:
 
 
 def _effort(name: str, trial: Trial) -> float:
-    """Estimate the work of a head without gradient, in multiplications of one with."""
+    """Estimate the work of a head without gradients, in the multiplications of one with them."""
     h, n_classes, held = trial.pool.z.shape[1], trial.pool.n_classes, len(trial.split.held)
     state = card_of(name).size(h, n_classes, trial.n) / 8
     return SUITED * (2.0 * trial.n * h * min(h, 512) / 8 + held * state * 2)
@@ -351,12 +351,12 @@ class Work:
         self._done = self._total = 0.0
 
     def add(self, key: Any, piece: Callable[[], Any], effort: float) -> None:
-        """Note a piece; what it returns goes under its key."""
+        """Add a piece of work; its result is stored under its key."""
         self._pieces.append((key, piece, effort))
         self._total += effort
 
     def run(self) -> dict[Any, list[Any]]:
-        """Do all pieces noted since the last time."""
+        """Do all pieces added since the last call."""
         pieces = sorted(self._pieces, key=lambda piece: -piece[2])
         self._pieces = []
         found: dict[Any, list[Any]] = {}

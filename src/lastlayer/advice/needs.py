@@ -1,4 +1,4 @@
-"""What a head must be able to do where it is to run, and the sizes and times that people write."""
+"""What a head must be able to do where it will run, and sizes and times as people write them."""
 
 import re
 from dataclasses import dataclass, fields
@@ -24,11 +24,11 @@ class Needs:
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The names of the constraints there are."""
+        """The names of the constraints that were set."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) not in (None, False))
 
     def unmet(self, head: str, size: int, latency: float) -> tuple[str, ...]:
-        """Name the constraints that a head does not meet.
+        """Return the constraints that a head does not meet.
 
         >>> Needs(linear=True, memory=1000).unmet("knn", size=4000, latency=1e-3)
         ('linear', 'memory')
@@ -44,7 +44,7 @@ class Needs:
         return tuple(name for name, is_wrong in wrong.items() if is_wrong)
 
     def words(self, name: str) -> str:
-        """Write a constraint as it is typed."""
+        """Return a constraint as it is typed."""
         if name == "memory" and self.memory is not None:
             return f"--memory {size_in_words(self.memory).replace(' ', '')}"
         if name == "latency" and self.latency is not None:
@@ -53,7 +53,7 @@ class Needs:
 
 
 def read_bytes(text: str | int) -> int:
-    """Read a size of memory; a number is one of bytes.
+    """Read a size of memory; a plain number counts bytes.
 
     >>> read_bytes("1MB"), read_bytes("64 KiB"), read_bytes("500")
     (1000000, 65536, 500)
@@ -64,7 +64,7 @@ def read_bytes(text: str | int) -> int:
 
 
 def read_seconds(text: str | float) -> float:
-    """Read a time; a number is one of seconds.
+    """Read a time; a plain number counts seconds.
 
     >>> read_seconds("1ms"), read_seconds("0.5 s")
     (0.001, 0.5)
@@ -82,7 +82,7 @@ def _read(text: str, units: dict[str, float] | dict[str, int], what: str) -> flo
 
 
 def time_in_words(seconds: float) -> str:
-    """Write a short time as one would say it.
+    """Return a short time as a person would say it.
 
     >>> time_in_words(0.00004), time_in_words(0.0123)
     ('40 µs', '12 ms')

@@ -166,7 +166,7 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _looks(heads: Sequence[str]) -> tuple[alt.Scale, alt.Scale]:
-    """Give layers the colours and markers that they have everywhere."""
+    """Return layers the colours and markers that they have everywhere."""
     layers = list(dict.fromkeys(split_name(name)[0] for name in heads))
     looks = [look_of(layer) for layer in layers]
     colours, markers = [look.colour for look in looks], [look.marker for look in looks]

@@ -1,4 +1,4 @@
-"""What the advised head is held against: the same data retrained on, finer labels, test rows."""
+"""What the advised head is compared with: retraining on the same data, finer labels, test rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ Rights = dict[str, list[Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """Accuracies beside the advised head, on the same rows."""
+    """Accuracies of the advised head and of its references, on the same rows."""
 
     scores: Scores
     head: str
@@ -42,14 +42,14 @@ class References:
         return name in self.scores.names
 
     def price(self) -> tuple[str, Interval] | None:
-        """Return the best reference, and by how much it is more often right than the head."""
+        """Return the best reference, and how much more often it is right than the head."""
         if not self.names:
             return None
         best = max(self.names, key=self.scores.of)
         return best, self.scores.difference(best, self.head)
 
     def fall(self, head: str) -> Interval | None:
-        """Return what a head lost by learning a stream, against itself on everything at once."""
+        """Return what a head lost by learning a stream instead of everything at once."""
         if head + AT_ONCE not in self.scores.names:
             return None
         return self.scores.difference(head + AT_ONCE, head)
@@ -62,10 +62,10 @@ def retrained(
 
     Args:
         course: the stream.
-        judgement: of the candidates; the references answer for the same rows.
+        judgement: of the candidates; the references predict the same rows.
         head: the advised one.
         seed: of the references' own held-out rows.
-        at_once: train heads that depend on the order of their data on everything at once, too.
+        at_once: whether to train heads that depend on the order of their data on everything too.
     """
     part = _few_splits(judgement)
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in part.verdicts]
@@ -95,7 +95,7 @@ def _few_splits(judgement: Judgement) -> Judgement:
 
 
 def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Rights) -> None:
-    """Train heads whose answers depend on the order of their data on everything at once."""
+    """Train heads that depend on the order of their data on everything at once."""
     trained = [name for name in heads if not card_of(name).abilities.order_free]
     if not trained or course.n_tasks == 1:
         return
@@ -169,14 +169,14 @@ def on_test_rows(
 
 @dataclass(frozen=True, eq=False)
 class Finer:
-    """Whether learning a finer label column and answering the coarser one pays."""
+    """Whether it pays to learn a finer label column and predict the coarser one."""
 
     column: str
     gains: Mapping[str, tuple[float, float, Interval]]  # head → coarse, by finer, what it gains
 
 
 def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0) -> list[Finer]:
-    """Try each column that refines the label with the heads that learn in one pass."""
+    """Try each column that refines the label, with the heads that learn in one pass."""
     part = _few_splits(judgement)
     heads = [
         name

@@ -18,14 +18,14 @@ MOST_LOGITS = 4e8  # nor more rows × classes, as long as 2,000 rows are left
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What is learned from and what is judged by."""
+    """The rows that are learned from, and those that are judged by."""
 
     tasks: tuple[Tensor, ...]  # training rows of each task; some may have none
     held: Tensor  # rows to judge by
 
 
 def splits_of(course: Course, seed: int = 0, n: int | None = None) -> list[Split]:
-    """Hold out a fifth of the rows, several times where that is little.
+    """Hold out a fifth of the rows, several times where that is few.
 
     Args:
         course: the stream.
@@ -61,10 +61,7 @@ def _how_many(held: int) -> int:
 def _split(course: Course, held: Tensor) -> Split:
     if not len(held):
         why = "each class has a single row" if course.group is None else "one source holds them all"
-        raise DataError(
-            f"expected rows that can be held out to judge by, got none: {why}; "
-            "without them no head can be told from another"
-        )
+        raise DataError(f"expected rows that can be held out to compare heads on, got none: {why}")
     out = torch.zeros(len(course.y), dtype=torch.bool)
     out[held] = True
     return Split(tuple(rows[~out[rows]] for rows in course.tasks), held)
@@ -73,10 +70,10 @@ def _split(course: Course, held: Tensor) -> Split:
 def hold_out(
     y: Tensor, task: Tensor, group: Tensor | None, *, part: float, turn: int, seed: int
 ) -> Tensor:
-    """Say which rows are held out, (n,) bool: that part of each class in each task, as near as can.
+    """Return which rows are held out, (n,) bool: about that part of each class in each task.
 
     A class keeps at least one row to be learned from. Turns 0, 1, … 1/part − 1 of one seed hold
-    out each row once, but for what classes keep.
+    out each row once, except for those that classes keep.
 
     >>> y = torch.tensor([0] * 10 + [1] * 5 + [2])
     >>> held = hold_out(y, torch.zeros(16, dtype=torch.int64), None, part=0.2, turn=0, seed=0)
@@ -99,7 +96,7 @@ def hold_out(
 
 
 def _classes_kept(y: Tensor, unit: Tensor, taken: Tensor) -> Tensor:
-    """Put a source back for each class that would have no row left to be learned from."""
+    """Put a source back for each class that would have no row left to learn from."""
     while True:
         n_classes = int(y.max()) + 1
         left = y[~taken[unit]].bincount(minlength=n_classes)

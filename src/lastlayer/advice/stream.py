@@ -1,4 +1,4 @@
-"""The stream in words, from the data: what arrives when, what moves, and what is odd."""
+"""The stream in words: what arrives when, what moves, and what is odd."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,12 +45,12 @@ def describe(course: Course, seed: int = 0) -> Description:
 
     Args:
         course: the stream.
-        seed: of the shuffling, and of which rows are looked at where they are many.
+        seed: of the shuffling, and of the rows that are looked at if there are many.
 
     >>> import lastlayer as ll
     >>> from lastlayer.advice.course import lay_out
     >>> print(describe(lay_out(ll.load_features("cifar10"), "cifar10")).sentences[0])
-    5 tasks, each with 2 new classes and none that return: the stream is incremental.
+    5 tasks, each with 2 new classes; none return: the stream is incremental.
     """
     presence = _presence(course)
     returning = tuple(np.flatnonzero((presence > 0).sum(axis=0) > 1).tolist())
@@ -89,11 +89,11 @@ def _kind(presence: NDArray[np.int64]) -> str:
 def moved_classes(
     course: Course, returning: Sequence[int], seed: int = 0
 ) -> tuple[tuple[int, ...] | None, float | None]:
-    """Test which returning classes have another mean in another task than chance would give.
+    """Test which returning classes have moved between tasks by more than chance.
 
     The tasks of a class's rows (or of its sources, where rows have one) are shuffled; a class has
-    moved if its means differ by more than the most that any class does in all but 1 % of the
-    shuffles. Also returns how far they move: the typical distance of a task's mean from the
+    moved if its means differ by more than the largest difference of any class in all but 1 % of
+    the shuffles. Also returns how far they move: the typical distance of a task's mean from the
     class's, beyond chance, as a multiple of the class's spread.
     """
     z, cell, task = _samples(course, returning, seed)
@@ -120,7 +120,7 @@ Arrays = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
 
 
 def _samples(course: Course, returning: Sequence[int], seed: int) -> Arrays:
-    """Give features, class and task of what is shuffled: rows, or means of sources."""
+    """Return features, class and task of the items to shuffle: rows, or means of sources."""
     random = np.random.default_rng(seed)
     y, task = course.y.numpy(), course.task_of.numpy()
     place = np.full(course.n_classes, -1)
@@ -152,7 +152,7 @@ def _projected(z: Tensor, seed: int) -> Tensor:
 def _between(
     z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Give for each class the mean square distance of its tasks' means from its own."""
+    """Return each class's mean squared distance of its tasks' means from its own mean."""
     n_cells, n_tasks = int(cell.max()) + 1, int(task.max()) + 1
     key = cell * n_tasks + task
     count = np.bincount(key, minlength=n_cells * n_tasks).astype(np.float64)
@@ -169,7 +169,7 @@ def _between(
 
 
 def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Give for each class the mean square distance of what is shuffled from its mean."""
+    """Return each class's mean squared distance of the shuffled items from its mean."""
     n = np.bincount(cell)
     starts = np.flatnonzero(np.diff(cell, prepend=-1))
     mean = np.add.reduceat(z, starts, axis=0) / n[:, None]
@@ -180,7 +180,7 @@ def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float
 def _shuffled(
     z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64], seed: int
 ) -> NDArray[np.float64]:
-    """Give what ``_between`` gives with shuffled tasks: (shuffles, classes)."""
+    """Return the result of ``_between`` for shuffled tasks: (shuffles, classes)."""
     random = np.random.default_rng(seed)
     found = []
     for _ in range(SHUFFLES):
@@ -202,7 +202,7 @@ def _duplicates(course: Course) -> tuple[int, int]:
 
 
 def _hashes(z: Tensor) -> NDArray[np.int64]:
-    """Give a number for each row, the same for the same row and for hardly any other."""
+    """Return a hash for each row: equal rows have equal ones, others hardly ever."""
     random = np.random.default_rng(0)
     factors = random.integers(1, 2**62, size=z.shape[1], dtype=np.int64) | 1
     found = [
@@ -213,7 +213,7 @@ def _hashes(z: Tensor) -> NDArray[np.int64]:
 
 
 def odd_rows(course: Course, seed: int = 0) -> tuple[tuple[int, ...], int]:
-    """Find rows whose nearest neighbours all carry another label; also how many were asked."""
+    """Return rows whose nearest neighbours all have another label, and how many were checked."""
     random = torch.Generator().manual_seed(seed)
     rows = course.rows[torch.randperm(len(course.rows), generator=random)]
     among, asked = rows[:AMONG_ROWS], rows[:ASKED_ROWS]
@@ -236,19 +236,16 @@ def _arrivals(found: Description) -> list[str]:
     there = found.presence > 0
     n_tasks, n_classes = len(there), int(there.any(axis=0).sum())
     if n_tasks == 1:
-        return [f"One task with all {n_classes} classes: nothing arrives later, all is at once."]
+        return [f"One task with all {n_classes} classes: everything arrives at once."]
     first = there.argmax(axis=0)[there.any(axis=0)]
     new = np.bincount(first, minlength=n_tasks)
     if found.kind == "lifelong":
-        return [
-            f"{n_tasks} tasks, each with all {n_classes} classes: none is new after the first, "
-            "all return; the stream is lifelong."
-        ]
+        return [f"{n_tasks} tasks, each with all {n_classes} classes: the stream is lifelong."]
     fresh = f"{new[0]}" if (new == new[0]).all() else f"{new.min()} to {new.max()}"
     if found.kind == "incremental":
         return [
-            f"{n_tasks} tasks, each with {fresh} new {_plural(new.max(), 'class', 'classes')} and "
-            "none that return: the stream is incremental."
+            f"{n_tasks} tasks, each with {fresh} new {_plural(new.max(), 'class', 'classes')}; "
+            "none return: the stream is incremental."
         ]
     later = int(new[1:].sum())
     return [
@@ -267,15 +264,15 @@ def _movement(found: Description, course: Course) -> list[str]:
     what = "sources" if course.group is not None else "rows"
     rate = f"{FALSE_ALARM:.0%} false alarms: {what} shuffled between tasks {SHUFFLES} times"
     if found.moved is None:
-        return ["Whether returning classes move cannot be tested: they do not vary."]
+        return ["Whether returning classes move cannot be tested: their features do not vary."]
     if not found.moved:
         return [
             f"No returning class is shown to move between tasks ({rate}): the tasks look alike."
         ]
     return [
         f"{len(found.moved)} of {len(found.returning)} returning classes move between tasks "
-        f"({rate}); typically a task's mean lies {found.shift:.2f} times the spread of its class "
-        "from the mean of all."
+        f"({rate}); the mean of a class in a task is typically {found.shift:.2f} times the class's "
+        "spread away from its overall mean."
     ]
 
 
@@ -293,14 +290,15 @@ def _balance(found: Description, course: Course) -> list[str]:
     if len(single):
         sentences.append(
             f"{len(single)} {_plural(len(single), 'class has', 'classes have')} a single row "
-            f"({_some([course.names[c] for c in single])}): learned from, but never judged, and "
+            f"({_some([course.names[c] for c in single])}): learned from but never judged by, and "
             "the mean of such a class is that row."
         )
     never = np.flatnonzero(counts == 0)
     if len(never):
         sentences.append(
             f"{len(never)} {_plural(len(never), 'class has', 'classes have')} no training row "
-            f"({_some([course.names[c] for c in never])}): no head can know it."
+            f"({_some([course.names[c] for c in never])}), so no head can know "
+            f"{_plural(len(never), 'it', 'them')}."
         )
     return sentences
 
@@ -309,16 +307,16 @@ def _oddities(found: Description, course: Course) -> list[str]:
     sentences = []
     if found.duplicates and course.test_z is not None:
         sentences.append(
-            f"{found.duplicates} of {len(course.test_z)} test rows are training rows too: test "
-            "accuracies are too good."
+            f"{found.duplicates} of {len(course.test_z)} test rows are also training rows: test "
+            "accuracies are too optimistic."
         )
     if found.conflicting:
-        sentences.append(f"{found.conflicting} training rows are there again with another label.")
+        sentences.append(f"{found.conflicting} training rows occur again with another label.")
     if found.odd:
-        of = "" if found.asked == len(course.rows) else " asked"
+        of = "" if found.asked == len(course.rows) else " checked"
         sentences.append(
             f"{len(found.odd)} of {found.asked} rows{of} have {NEIGHBOURS} nearest neighbours that "
-            f"all carry another label (rows {_some(list(map(str, found.odd)))}): wrong labels, or "
+            f"all have another label (rows {_some(list(map(str, found.odd)))}): wrong labels, or "
             "classes that overlap."
         )
     return sentences

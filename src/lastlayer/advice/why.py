@@ -27,7 +27,7 @@ PAIRS = 5
 
 @dataclass(frozen=True)
 class Confusion:
-    """Rows of one class that a head takes for another."""
+    """Rows of one class that a head mistakes for another."""
 
     true: str
     taken_for: str
@@ -36,7 +36,7 @@ class Confusion:
 
 @dataclass(frozen=True, eq=False)
 class Why:
-    """What the linear layer loses, and what would repair it."""
+    """What the linear layer loses, and what would repair that."""
 
     repairs: Mapping[str, float]  # share of all held-out rows lost, by what would repair them
     remedies: Mapping[str, tuple[str, Interval]]  # kind of layer → the best head, what it gains
@@ -45,7 +45,7 @@ class Why:
 
 
 def explain(course: Course, judgement: Judgement, choice: Choice) -> Why:
-    """Look into the linear layer and the advised head on the held-out rows."""
+    """Analyse the linear layer and the advised head on the held-out rows."""
     repairs, clashes = _linear(course, judgement)
     return Why(
         repairs,
@@ -81,7 +81,7 @@ def _linear(
 def _learned(
     course: Course, tasks: Sequence[Tensor], checkpoints: Sequence[int]
 ) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Give the checkpoint at which each class had first come; −1 for never."""
+    """Return the first checkpoint at which each class has arrived; −1 for never."""
     parts = []
     start = 0
     for stop in checkpoints:
@@ -92,12 +92,12 @@ def _learned(
 
 
 def _remedies(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Interval]]:
-    """Name the best head of each way to repair a linear layer, and what it gains."""
+    """Return the best head of each way to repair a linear layer, and what it gains."""
     if LINEAR not in heads:
         return {}
     kinds: dict[str, list[str]] = {
         "a mask on the same layer": [],
-        "rows that only count by their direction": [],
+        "rows of which only the direction counts": [],
         "rows computed from statistics, or samples kept": [],
     }
     masked, turned, computed = kinds.values()
@@ -114,7 +114,7 @@ def _remedies(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Inte
 
 
 def confusions(course: Course, judgement: Judgement, head: str) -> tuple[Confusion, ...]:
-    """Name the pairs of classes that a head confuses most, on all held-out rows."""
+    """Return the pairs of classes that a head confuses most, on all held-out rows."""
     y = torch.cat(judgement.held_y)
     answers = torch.cat(judgement.verdicts[head].answers)
     wrong = (answers != y) & (answers >= 0)

@@ -14,40 +14,40 @@ from lastlayer.catalogue import card_of, size_in_words, thrift
 
 WORTH_SAYING = 0.01  # a price of never retraining above this comes first
 _REPAIRS = {
-    "old_vectors": "its old vectors would repair",
-    "no_later_classes": "removing later classes would",
-    "either": "either would",
-    "both": "only both would",
+    "old_vectors": "only its old vectors",
+    "no_later_classes": "only removing later classes",
+    "either": "either of the two",
+    "both": "only both together",
 }
 
 
 def answer_of(judgement: Judgement, choice: Choice, needs: Needs, references: References) -> str:
-    """Say which head to use; what a reader must know before that comes first."""
+    """Return the sentence that says which head to use, preceded by what matters even more."""
     head, scores = choice.head, choice.scores
     first = ""
     price = references.price()
     if price is not None and price[1].value > WORTH_SAYING:
         reached = references.scores.of(price[0])
         first = (
-            f"Retraining on everything would be better: a {price[0]} is right for "
-            f"{_percent(reached)}, {price[1]} points more than the best head that never retrains. "
+            f"Retraining on everything would be better: a {price[0]} gets {_percent(reached)} "
+            f"right, {price[1]} points more than the best head that never retrains. "
         )
     if not choice.learned:
         first = (
-            "These rows cannot tell which head to use: none is shown to be right more often than "
-            f"always answering '{choice.guess}'. If there must be one: "
+            "These rows do not show which head to use: none is clearly better than always "
+            f"answering '{choice.guess}'. If you need one anyway: "
         )
     rows = sum(map(len, judgement.held_y))
     times = f" in {len(judgement.splits)} splits" if len(judgement.splits) > 1 else ""
     use = "use" if first.endswith(": ") else "Use"
     text = (
-        f"{first}{use} {head}: it is right for {_accuracy(scores.accuracy(head))} of {rows} "
-        f"held-out rows{times}"
+        f"{first}{use} {head}: it gets {_accuracy(scores.accuracy(head))} of {rows} held-out "
+        f"rows right{times}"
     )
     if choice.level:
-        return f"{text}; the rows cannot tell it from {_and(choice.level)}."
-    if choice.twins and set(choice.twins) | {head} >= set(choice.behind):
-        return f"{text}; {_and(choice.twins)} {_is(choice.twins)} the same here."
+        return f"{text}; {_and(choice.level)} {_is(choice.level)} too close to tell apart from it."
+    if choice.twins:
+        return f"{text}; {_and(choice.twins)} {_give(choice.twins)} the same answers."
     return f"{text}, more than any other{_that_fits(needs)}."
 
 
@@ -65,7 +65,7 @@ def reasons_of(
     finer: Sequence[Finer],
     tested: References | None,
 ) -> tuple[str, ...]:
-    """Give the reasons, and what a user should know beside them."""
+    """Return the reasons, and what else a user should know."""
     return (
         *_choice(choice),
         *_cost(course, judgement, choice),
@@ -85,21 +85,21 @@ def _choice(choice: Choice) -> list[str]:
     if choice.head != choice.best:
         behind = choice.behind[choice.head]
         said.append(
-            f"{choice.best} is the best on the held-out rows; {choice.head} is thriftier and shown "
-            f"to lose less than {100 * MARGIN:.1f} points ({behind} behind)."
+            f"{choice.best} is the best on the held-out rows; {choice.head} needs less and is "
+            f"shown to lose less than {100 * MARGIN:.1f} points ({behind} behind)."
         )
     if choice.twins:
         said.append(
-            f"{_and([choice.head, *choice.twins])} answer alike on these rows, which cannot tell "
-            "them apart: the thriftiest stands for them."
+            f"{_and([choice.head, *choice.twins])} give the same answers on these rows: the one "
+            "that needs least is named."
         )
     if choice.level:
         nearest = choice.level[0]
         said.append(
-            f"Within the noise of the held-out rows: {_and(choice.level)}. More rows would tell; "
+            f"Too close to call on the held-out rows: {_and(choice.level)}. More rows would tell; "
             f"{nearest} is {choice.behind[nearest]} points behind."
             if nearest in choice.behind
-            else f"Within the noise of the held-out rows: {_and(choice.level)}."
+            else f"Too close to call on the held-out rows: {_and(choice.level)}."
         )
     return said
 
@@ -109,8 +109,8 @@ def _cost(course: Course, judgement: Judgement, choice: Choice) -> list[str]:
     can, size = card_of(head).abilities, choice.sizes[head]
     keeps = "every row" if can.keeps_samples else "no rows"
     said = [
-        f"It keeps {card_of(head).state} ({size_in_words(size)}, {keeps}) and answers one sample "
-        f"in {time_in_words(judgement.verdicts[head].latency)} here."
+        f"It keeps {card_of(head).state} ({size_in_words(size)}, {keeps}) and predicts one sample "
+        f"in {time_in_words(judgement.verdicts[head].latency)} on this machine."
     ]
     thriftier = [
         name for name in choice.behind if thrift(name)[0] < thrift(head)[0] and name != head
@@ -129,8 +129,8 @@ def _constraints(needs: Needs, choice: Choice, course: Course) -> list[str]:
     single = int((course.y[course.rows].bincount() == 1).sum())
     if needs.no_samples and single:
         said.append(
-            f"No rows are kept, but the mean of a class with a single row is that row: {single} "
-            "such classes here."
+            "No rows are kept, but the mean of a class with a single row is that row; such classes "
+            f"here: {single}."
         )
     return said
 
@@ -138,16 +138,17 @@ def _constraints(needs: Needs, choice: Choice, course: Course) -> list[str]:
 def _price(references: References) -> list[str]:
     price = references.price()
     if price is None:
-        return ["No reference was trained: the data are too large for it here."]
+        return ["No reference was trained: the data are too large for that on this machine."]
     name, gap = price
     if gap.high < 0:
         return [
-            f"Never retraining costs nothing here: a {name} reaches "
-            f"{_percent(references.scores.of(name))} on the same rows, {gap.turned()} points less."
+            f"Never retraining costs nothing here: a {name} gets "
+            f"{_percent(references.scores.of(name))} of the same rows right, {gap.turned()} points "
+            "less."
         ]
     return [
-        f"The price of never retraining is {gap} points: a {name} reaches "
-        f"{_percent(references.scores.of(name))} on the same rows."
+        f"Never retraining costs {gap} points: a {name} gets "
+        f"{_percent(references.scores.of(name))} of the same rows right."
     ]
 
 
@@ -161,19 +162,22 @@ def _linear(choice: Choice, why: Why, references: References) -> list[str]:
         said.append(f"An ordinary linear layer reaches {reached}.")
     elif fall.low > 0:
         said.append(
-            f"An ordinary linear layer falls to {reached}: {fall} points below itself on "
-            "everything at once."
+            f"An ordinary linear layer falls to {reached}: {fall} points below the same layer "
+            "trained on everything at once."
         )
     else:
         said.append(
-            f"An ordinary linear layer reaches {reached}, no less than on everything at once "
-            f"({fall} points)."
+            f"An ordinary linear layer reaches {reached}, no less than when trained on everything "
+            f"at once ({fall} points)."
         )
     if fall is not None and fall.low > 0:
         lost = {name: share for name, share in why.repairs.items() if share >= 0.001}
         if lost:
-            parts = [f"{_percent(share)} that {_REPAIRS[name]}" for name, share in lost.items()]
-            said.append(f"Of all rows it had right once and lost: {_and(parts)}.")
+            parts = [f"{_REPAIRS[name]} {_percent(share)}" for name, share in lost.items()]
+            said.append(
+                "Rows that it once had right and lost, in % of all rows, by what would bring them "
+                f"back: {_and(parts)}."
+            )
         remedies = [
             f"{kind} ({name}) {gain.value * 100:+.1f}".replace("-", "−")
             for kind, (name, gain) in why.remedies.items()
@@ -185,13 +189,14 @@ def _linear(choice: Choice, why: Why, references: References) -> list[str]:
 def _pairs(choice: Choice, why: Why) -> list[str]:
     said = []
     if why.clashes:
-        pairs = [f"{a} to that of {b}" for a, b, _ in why.clashes[:3]]
+        pairs = [f"{a} to {b}" for a, b, _ in why.clashes[:3]]
         said.append(
-            f"In the linear layer these classes lie closer to another's row: {_and(pairs)}."
+            "In the linear layer these classes lie closer to another class's row than to their "
+            f"own: {_and(pairs)}."
         )
     if why.confusions:
         pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in why.confusions[:3]]
-        said.append(f"{choice.head} most often takes {_and(pairs)}.")
+        said.append(f"{choice.head} most often mistakes {_and(pairs)}.")
     return said
 
 
@@ -204,14 +209,15 @@ def _finer(finer: Sequence[Finer], course: Course, choice: Choice) -> list[str]:
             else max(one.gains, key=lambda head: one.gains[head][1])
         )
         before, after, gain = one.gains[name]
-        pays = "pays" if gain.low > 0 else "is not shown to pay"
+        pays = "pays off" if gain.low > 0 else "is not shown to pay off"
         text = (
-            f"'{one.column}' refines '{course.label}': learning it and answering '{course.label}' "
-            f"{pays}, {name} goes from {_percent(before)} to {_percent(after)} ({gain} points)"
+            f"'{one.column}' refines '{course.label}': learning the finer labels and predicting "
+            f"the coarser ones {pays}: {name} goes from {_percent(before)} to {_percent(after)} "
+            f"({gain} points)"
         )
         best = max(one.gains, key=lambda head: one.gains[head][1])
         if best != name and gain.low > 0:
-            text += f"; the best so is {best} with {_percent(one.gains[best][1])}"
+            text += f"; the best this way is {best} with {_percent(one.gains[best][1])}"
         said.append(f"{text}.")
     return said
 
@@ -225,7 +231,7 @@ def _test(tested: References | None) -> list[str]:
         parts.append(f"the linear layer {_percent(scores.of(LINEAR))}")
     parts += [f"a {name} {_percent(scores.of(name))}" for name in tested.names]
     return [
-        f"On {tested.rows} test rows, looked at once after the choice, all training rows learned: "
+        f"On {tested.rows} test rows, used once after the choice, with all training rows learned: "
         f"{_and(parts)}."
     ]
 
@@ -240,7 +246,7 @@ def _unjudged(course: Course, judgement: Judgement) -> list[str]:
     many = len(numbers) > 1
     return [
         f"{'Tasks' if many else 'Of the stream, task'} {some} {'have' if many else 'has'} no "
-        "held-out rows: learned from, but not judged."
+        "held-out rows: learned from, but not judged by."
     ]
 
 
@@ -262,6 +268,10 @@ def _accuracy(accuracy: Interval) -> str:
 def _and(names: Sequence[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def _give(names: Sequence[str]) -> str:
+    return "gives" if len(names) == 1 else "give"
 
 
 def _is(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the paper's figures show of a head, why it forgets, and continual measures: pure NumPy."""
+"""What the paper's figures show about a head, why it forgets, and continual measures, in NumPy."""
 
 from lastlayer.analysis.angles import angles_between, data_angles
 from lastlayer.analysis.drift import Drift, projection_drift

@@ -17,7 +17,7 @@ _CHUNK = 2**19  # numbers in one piece: 2 MB in float32; an array or two of them
 
 @takes_arrays
 def angles_between(weight: Floats) -> NDArray[np.float64]:
-    """Give the angle of each pair of rows of (…, C, h): (…, C, C) (Fig. 3, left).
+    """Return the angle of each pair of rows of (…, C, h): (…, C, C) (Fig. 3, left).
 
     ∠(A_i, A_j) = arccos(A_i·A_j / (‖A_i‖ ‖A_j‖)), 0 on the diagonal. A zero row has no angle
     with anything, itself included: NaN.
@@ -36,7 +36,7 @@ def angles_between(weight: Floats) -> NDArray[np.float64]:
 
 @takes_arrays
 def data_angles(z: Floats, y: Ints, weight: Floats) -> NDArray[np.float64]:
-    """Give the mean angle of each class's data to each output vector (Fig. 3, middle).
+    """Return the mean angle of each class's data to each output vector (Fig. 3, middle).
 
     Element (c, i) is the mean of ∠(z, A_i) over the samples of class c. Angles are taken in the
     type of ``z`` and ``weight``, float32 at least: in float32 one near 0 or 180 is good to about

@@ -27,10 +27,10 @@ _DOORS = {  # what each kind of array may be made of, by numpy's letters, and ho
 
 
 def takes_arrays(function: Callable[P, R]) -> Callable[P, R]:
-    """Give a function the arrays that its annotations name, made of whatever numbers come.
+    """Convert a function's arguments to the arrays that its annotations name.
 
-    Lists and tensors will do. What is no array of such numbers is refused here, by its name; a
-    masked array is too, since its mask would be lost without a word.
+    Lists and tensors are accepted. An argument that does not hold such numbers is refused by name;
+    so is a masked array, since its mask would be silently lost.
     """
     signature = inspect.signature(function)
     kinds = {
@@ -58,7 +58,7 @@ def _as_array(value: Any, name: str, letters: str, numbers: str) -> NDArray[Any]
     except Exception:  # an object may raise anything
         raise ArgumentError(f"expected {numbers} as {name}, got {kind_of(value)}") from None
     if isinstance(value, np.ma.MaskedArray):
-        raise ArgumentError(f"expected an array without a mask as {name}")
+        raise ArgumentError(f"expected {name} as an array without a mask, got a masked array")
     if array.dtype.kind not in letters and array.size:
         got = f"{array.dtype}" if hasattr(value, "dtype") else kind_of(value)
         raise ArgumentError(f"expected {numbers} as {name}, got {got}")
@@ -97,7 +97,7 @@ def check_square(name: str, matrix: Floats) -> None:
 
 
 def check_samples(z: Floats, y: Ints, weight: Floats) -> None:
-    """Refuse samples that do not fit rows (…, C, h), or labels that are none of their classes."""
+    """Refuse samples that do not fit rows (…, C, h), or labels that are not among their classes."""
     if z.ndim != 2 or weight.ndim < 2 or z.shape[1] != weight.shape[-1]:
         raise ShapeError(
             f"expected features (n, h) and rows (…, C, h), got {z.shape} and {weight.shape}"
@@ -113,7 +113,7 @@ def check_samples(z: Floats, y: Ints, weight: Floats) -> None:
 
 
 def at_least_single(array: Floats) -> Floats:
-    """Widen half precision, which is how features are stored; leave the others as they are."""
+    """Widen half precision, in which features may be stored, to float32; keep other types."""
     return np.asarray(array, dtype=np.result_type(array.dtype, np.float32))
 
 

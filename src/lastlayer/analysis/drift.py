@@ -9,34 +9,34 @@ from lastlayer.analysis.arrays import Floats, Ints, check_states, takes_arrays
 
 
 class Drift(NamedTuple):
-    """The drift of each class after each task, (T, C) each: 0 in the task in which it came.
+    """The drift of each class after each task, (T, C) each: 0 in the task that introduced it.
 
-    NaN before, and for a class that never came or has no test samples.
+    NaN before that task, and for a class that never arrived or has no test samples.
     """
 
-    norm: NDArray[np.float64]  # change of the mean norm, as a part of the norm of then
-    angle: NDArray[np.float64]  # mean angle to the features of then, in degrees
-    along: NDArray[np.float64]  # mean step along the vector of then, as a part of the norm of then
+    norm: NDArray[np.float64]  # change of the mean norm, relative to its norm when learned
+    angle: NDArray[np.float64]  # mean angle to its features when learned, in degrees
+    along: NDArray[np.float64]  # mean step along its vector when learned, relative to that norm
 
 
 @takes_arrays
 def projection_drift(weight: Floats, z: Floats, y: Ints, learned: Ints) -> Drift:
-    """Compare the features of each class after each task with those of when it was learned.
+    """Compare each class's features after each task with its features when it was learned.
 
-    For a class c that came in task s, after task t, with means over its test samples:
+    For a class c introduced by task s, after task t, with means over its test samples:
 
     - norm: mean ‖z_t‖ / mean ‖z_s‖ − 1;
     - angle: mean ∠(z_s, z_t); a zero vector has no angle and is left out;
-    - along: mean (z_t − z_s)·Â / mean ‖z_s‖, where Â = A_c/‖A_c‖ is the class's output vector of
-      then. Below 0 features have moved away from it.
+    - along: mean (z_t − z_s)·Â / mean ‖z_s‖, where Â = A_c/‖A_c‖ is the class's output vector
+      after task s. Below 0, the features have moved away from it.
 
     Args:
         weight: (T, C, h) the output vectors after each task; their length does not count.
         z: (T, n, h) features of the same test samples after each task.
         y: (n,) their classes, 0…C−1.
-        learned: (C,) the task in which each class first came, −1 for never (``first_seen``).
+        learned: (C,) the task in which each class first arrived, −1 for never (``first_seen``).
 
-    The only sample of class 0 turns by a right angle, and grows to twice its length:
+    The only sample of class 0 turns by a right angle and grows to twice its length:
 
     >>> z = np.array([[[3.0, 0.0]], [[0.0, 6.0]]])
     >>> weight = np.array([[[1.0, 0.0]], [[0.0, 1.0]]])
@@ -62,9 +62,9 @@ def projection_drift(weight: Floats, z: Floats, y: Ints, learned: Ints) -> Drift
 
 
 def _mean_angles(path: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Give the mean angle of (T, n, h) to the first of them; equal vectors are 0 apart, exactly.
+    """Return the mean angle of (T, n, h) to the first of them; equal vectors are exactly 0 apart.
 
-    2 atan2(‖u − v‖, ‖u + v‖) of unit vectors u, v is good for small angles too; arccos is not.
+    2 atan2(‖u − v‖, ‖u + v‖) of unit vectors u, v is accurate for small angles; arccos is not.
     """
     unit = path / np.linalg.norm(path, axis=-1, keepdims=True)
     apart, together = (np.linalg.norm(unit + sign * unit[0], axis=-1) for sign in (-1, 1))

@@ -9,7 +9,7 @@ from lastlayer.arguments import whole
 
 @takes_arrays
 def accuracy_since_learned(by_task: Floats, order: Sequence[int], nth: int = 0) -> Floats:
-    """Give the accuracy on the nth task after its last epoch and after each epoch that follows.
+    """Return the accuracy on the nth task after its last epoch and after each epoch that follows.
 
     With ``nth=0`` this is the appendix's figure of the first task in a lifelong scenario.
 
@@ -34,10 +34,10 @@ def accuracy_since_learned(by_task: Floats, order: Sequence[int], nth: int = 0) 
 
 @takes_arrays
 def forgotten(by_task: Floats, order: Sequence[int], nth: int = 0) -> Floats:
-    """Give how much of the nth task's accuracy is lost since it was learned.
+    """Return how much of the nth task's accuracy has been lost since it was learned.
 
-    The accuracy after its last epoch minus that after each epoch since; below 0 where later
-    tasks helped. Arguments and shape are those of ``accuracy_since_learned``.
+    The accuracy after its last epoch minus the accuracy after each later epoch; below 0 where
+    later tasks helped. Arguments and shape are those of ``accuracy_since_learned``.
 
     >>> import numpy as np
     >>> by_task = np.array([[0.1, 0.0], [0.25, 0.75], [1.0, 0.5]])

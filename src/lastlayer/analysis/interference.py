@@ -8,12 +8,12 @@ from lastlayer.arguments import whole
 
 @takes_arrays
 def interference_risk(data_angles: Floats) -> Floats:
-    """Give mean∠(z_c, A_c) / mean∠(z_c, A_i) from the mean angles (…, C, C) (Fig. 3, right).
+    """Return mean∠(z_c, A_c) / mean∠(z_c, A_i) from the mean angles (…, C, C) (Fig. 3, right).
 
     1 on the diagonal; above 1 where the wrong vector i is closer to the data of class c than
-    their own. The paper's caption states the inverse ratio and yet calls high values risky; this
-    is the ratio for which they are. Two equal angles give 1, also where both are 0. NaN where an
-    angle is.
+    that class's own vector. The paper's caption states the inverse ratio and yet calls high values
+    risky; this is the ratio for which they are. Two equal angles give 1, even where both are 0.
+    NaN where an angle is NaN.
 
     >>> interference_risk(np.array([[45.0, 90.0], [60.0, 80.0]])).round(3).tolist()
     [[1.0, 0.5], [1.333, 1.0]]
@@ -26,9 +26,9 @@ def interference_risk(data_angles: Floats) -> Floats:
 
 @takes_arrays
 def largest_risk(risk: Floats) -> Floats:
-    """Give for each class the largest risk from another class's vector: (…, C) from (…, C, C).
+    """Return each class's largest risk from another class's vector: (…, C) from (…, C, C).
 
-    NaN for a class that has no risk: one without data, or the only one.
+    NaN for a class without a risk: one that has no data, or is the only class.
 
     >>> largest_risk(np.array([[1.0, 0.5, 0.7], [1.3, 1.0, np.nan], [np.nan] * 3])).tolist()
     [0.7, 1.3, nan]
@@ -40,10 +40,10 @@ def largest_risk(risk: Floats) -> Floats:
 
 @takes_arrays
 def riskiest_pairs(risk: Floats, k: int) -> list[tuple[int, int, float]]:
-    """Give the k riskiest pairs of one (C, C) matrix, the riskiest first.
+    """Return the k riskiest pairs of one (C, C) matrix, the riskiest first.
 
-    Each is (class of the data, class of the wrong vector, risk); of equals the first comes first.
-    There are fewer than k where fewer have a risk.
+    Each is (class of the data, class of the wrong vector, risk); ties keep their order. There are
+    fewer than k where fewer pairs have a risk.
 
     >>> riskiest_pairs(np.array([[1.0, 0.5, 0.7], [1.3, 1.0, np.nan], [np.nan] * 3]), k=2)
     [(1, 0, 1.3), (0, 2, 0.7)]

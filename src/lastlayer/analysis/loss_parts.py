@@ -24,19 +24,20 @@ def loss_parts(
 ) -> NDArray[np.float64]:
     """Divide the test samples lost after each task among their causes: (T, C, 3).
 
-    For a network that is trained end to end: its features change, too. A sample is lost after task
-    t if it was right at the end of the task in which its class came and is wrong now; all rows that
-    there are compete, then and now. It is tried again with each combination of three repairs:
+    For a network that is trained end to end, whose features change too. *Then* is the end of the
+    task in which a sample's class arrived, *now* the end of task t. A sample is lost if it was
+    right then and is wrong now, with all rows competing both times. It is tried again with each
+    combination of three repairs:
 
-    - R: each class seen then has its row and bias of then; the others are as now;
+    - R: each class seen then gets back the row and bias it had then; the others stay as now;
     - L: the classes not seen then are removed;
-    - Z: the sample has its features of then.
+    - Z: the sample gets back the features it had then.
 
-    Without any it is wrong, since it is lost. With all three it is right, since it was right then
-    among even more classes. Its Shapley values say what each repair adds (``shapley_values``); they
-    sum to 1, so the sum over the last axis is the number of samples lost. Of equal logits the first
-    class wins. Where features never change the part of drift is 0, and where rows of learned
-    classes never change that of weights is.
+    Without any repair it is wrong, since it is lost. With all three it is right, since it was right
+    then among even more classes. Its Shapley values say what each repair adds
+    (``shapley_values``); they sum to 1, so the sum over the last axis is the number of samples
+    lost. Of equal logits, the first class wins. Where features never change, the part of drift is
+    0; where the rows of learned classes never change, the part of weights is 0.
 
     Args:
         weight: (T, C, h) the rows after each task, such that z·weight + bias ranks classes as
@@ -44,10 +45,10 @@ def loss_parts(
         bias: (T, C), finite.
         z: (T, n, h) features of the same test samples after each task.
         y: (n,) their classes, 0…C−1.
-        learned: (C,) the task in which each class first came, −1 for never (``first_seen``).
+        learned: (C,) the task in which each class first arrived, −1 for never (``first_seen``).
 
-    The features of class 0 turn away, so that class 1, which came later, wins. The features of then
-    would do, or the removal of class 1; each is half of the cause:
+    The features of class 0 turn away, so that class 1, which arrived later, wins. Restoring the old
+    features would repair it, and so would removing class 1; each is half of the cause:
 
     >>> weight = np.array([[[1.0, 0.0], [0.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]])
     >>> z = np.array([[[1.0, 0.0]], [[0.5, 1.0]]])
@@ -74,7 +75,7 @@ def _tried(logits: list[list[Floats]], seen: Bools, y: Ints) -> Bools:
     """Try all combinations of repairs: right or not, (n, 2, 2, 2), axes as ``LOSS_PARTS``.
 
     Args:
-        logits: (n, C) each, by features and rows, 0 for those of now and 1 for those of then.
+        logits: (n, C) each, by features and rows: 0 for the current ones, 1 for the old ones.
         seen: (C,) the classes seen then.
         y: (n,) the right answers.
     """

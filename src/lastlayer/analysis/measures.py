@@ -1,8 +1,8 @@
 """Continual measures from R[i, j], the accuracy on task j after training task i.
 
-R is (…, T, T), tasks in the order of training (``after_each_task`` makes it); what comes is (…),
-NaN where R is. Definitions are those of Continuum, without the slips of indices in its release
-1.2.7 (docs/analysis.md); "tasks weigh the same" unless sizes are given.
+R is (…, T, T), with tasks in the order of training (``after_each_task`` makes it). Each measure
+is (…), NaN where R is. Definitions are those of Continuum, without the indexing errors in its
+release 1.2.7 (docs/analysis.md); all tasks weigh the same unless sizes are given.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from lastlayer.errors import ShapeError
 
 @takes_arrays
 def final_accuracy(matrix: Floats, sizes: Ints | None = None) -> Floats:
-    """Give Σ_j n_j R[T−1, j] / Σ_j n_j: the accuracy on all tasks at the end.
+    """Return Σ_j n_j R[T−1, j] / Σ_j n_j: the accuracy on all tasks at the end.
 
     Args:
         matrix: (…, T, T) accuracy on task j after training task i.
@@ -29,9 +29,10 @@ def final_accuracy(matrix: Floats, sizes: Ints | None = None) -> Floats:
 
 @takes_arrays
 def average_incremental_accuracy(matrix: Floats, sizes: Ints | None = None) -> Floats:
-    """Give the mean over tasks i of Σ_{j≤i} n_j R[i, j] / Σ_{j≤i} n_j (Rebuffi et al. 2017, iCaRL).
+    """Return the mean over i of Σ_{j≤i} n_j R[i, j] / Σ_{j≤i} n_j (iCaRL, Rebuffi et al. 2017).
 
-    The accuracy on what was learned so far, after each task. Arguments as in ``final_accuracy``.
+    The accuracy on what has been learned so far, averaged over tasks. Arguments as in
+    ``final_accuracy``.
 
     >>> average_incremental_accuracy(np.array([[1.0, 0.0], [0.5, 0.75]])).item()
     0.8125
@@ -41,7 +42,7 @@ def average_incremental_accuracy(matrix: Floats, sizes: Ints | None = None) -> F
 
 @takes_arrays
 def average_accuracy(matrix: Floats) -> Floats:
-    """Give the mean of R[i, j] over all i ≥ j: A of Díaz-Rodríguez et al. (2018).
+    """Return the mean of R[i, j] over all i ≥ j: A of Díaz-Rodríguez et al. (2018).
 
     >>> average_accuracy(np.array([[1.0, 0.0], [0.5, 0.75]])).item()
     0.75
@@ -52,10 +53,10 @@ def average_accuracy(matrix: Floats) -> Floats:
 
 @takes_arrays
 def average_forgetting(matrix: Floats) -> Floats:
-    """Give the mean over j < T−1 of max_{j≤l<T−1} R[l, j] − R[T−1, j] (Chaudhry et al. 2018).
+    """Return the mean over j < T−1 of max_{j≤l<T−1} R[l, j] − R[T−1, j] (Chaudhry et al. 2018).
 
-    The best that a task ever was since it came, less what is left of it at the end; 0 for a
-    single task. Chaudhry et al. write the maximum over all l < T−1.
+    The best accuracy a task ever had since it was learned, less its accuracy at the end; 0 for a
+    single task. Chaudhry et al. take the maximum over all l < T−1.
 
     >>> average_forgetting(np.array([[1.0, 0.0, 0.0], [0.5, 0.75, 0.0], [0.25, 0.5, 1.0]])).item()
     0.5
@@ -70,7 +71,7 @@ def average_forgetting(matrix: Floats) -> Floats:
 
 @takes_arrays
 def backward_transfer(matrix: Floats) -> Floats:
-    """Give the mean of R[i, j] − R[j, j] over all i > j (Díaz-Rodríguez et al. 2018).
+    """Return the mean of R[i, j] − R[j, j] over all i > j (Díaz-Rodríguez et al. 2018).
 
     What later tasks did to earlier ones, on average over the stream; 0 for a single task.
     Lopez-Paz & Ranzato (2017) take the last i only.
@@ -88,9 +89,9 @@ def backward_transfer(matrix: Floats) -> Floats:
 
 @takes_arrays
 def forward_transfer(matrix: Floats, before: Floats | None = None) -> Floats:
-    """Give the mean of R[j−1, j] − b_j over j ≥ 1 (Lopez-Paz & Ranzato 2017).
+    """Return the mean of R[j−1, j] − b_j over j ≥ 1 (Lopez-Paz & Ranzato 2017).
 
-    What is known of a task just before it comes; 0 for a single task.
+    What is known of a task just before it is learned; 0 for a single task.
 
     Args:
         matrix: (…, T, T) accuracy on task j after training task i.
@@ -110,7 +111,7 @@ def forward_transfer(matrix: Floats, before: Floats | None = None) -> Floats:
 
 
 def _seen_so_far(matrix: Floats, sizes: Ints | None) -> Floats:
-    """Give the accuracy on tasks 0…i after each task i: (…, T)."""
+    """Return the accuracy on tasks 0…i after each task i: (…, T)."""
     n_tasks = _check(matrix)
     sizes = np.ones(n_tasks, dtype=np.int64) if sizes is None else np.asarray(sizes)
     if sizes.shape != (n_tasks,):
@@ -128,7 +129,7 @@ def _mean(values: Floats) -> Floats:
 
 
 def _check(matrix: Floats) -> int:
-    """Give the number of tasks."""
+    """Check the matrix and return the number of tasks."""
     check_square("accuracies", matrix)
     if not matrix.shape[-1]:
         raise ShapeError("expected accuracies on at least one task, got none")

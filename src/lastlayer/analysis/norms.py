@@ -7,7 +7,7 @@ from lastlayer.analysis.arrays import Floats, check_rows, check_same_shape, take
 
 @takes_arrays
 def class_norms(weight: Floats) -> Floats:
-    """Give the norm ‖A_c‖ of each row of (…, C, h): (…, C) (Fig. 1, left).
+    """Return the norm ‖A_c‖ of each row of (…, C, h): (…, C) (Fig. 1, left).
 
     >>> class_norms(np.array([[3.0, 4.0], [0.0, 2.0]])).tolist()
     [5.0, 2.0]
@@ -19,7 +19,7 @@ def class_norms(weight: Floats) -> Floats:
 
 @takes_arrays
 def norm_change(before: Floats, after: Floats) -> Floats:
-    """Give how much longer each row became over a task: ‖A_c after‖ − ‖A_c before‖, (…, C).
+    """Return how much longer each row grew over a task: ‖A_c after‖ − ‖A_c before‖, (…, C).
 
     A row that only turned has not changed its norm; ``weight_change`` shows that it moved.
 
@@ -32,10 +32,9 @@ def norm_change(before: Floats, after: Floats) -> Floats:
 
 @takes_arrays
 def bias_change(before: Floats, after: Floats) -> Floats:
-    """Give b_c after − b_c before over a task: (…, C) (Fig. 1, right).
+    """Return b_c after − b_c before over a task: (…, C) (Fig. 1, right).
 
-    NaN where a class could not be predicted before or after (a bias of −∞): there is no change
-    to speak of.
+    NaN where a class could not be predicted before or after (a bias of −∞).
 
     >>> bias_change(np.array([0.5, 1.0, -np.inf]), np.array([0.25, 3.0, 1.0])).tolist()
     [-0.25, 2.0, nan]

@@ -1,7 +1,7 @@
 """What would repair a lost sample: its old vectors, removing later classes, either, or only both.
 
-Beside what was lost stand the samples kept, gained and never learned: a head that learns nothing
-loses nothing.
+The samples kept, gained and never learned are counted beside the lost ones, because a head that
+learns nothing loses nothing.
 """
 
 from dataclasses import dataclass
@@ -45,13 +45,13 @@ class Losses:
 def trace_losses(weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints) -> Losses:
     """Count what became of the test samples after each task, and what would repair the lost ones.
 
-    *Then* is the end of the task in which a sample's class came, *now* the end of a later one; all
-    rows that there are compete, then and now, and of equal logits the first class wins. A sample is
+    *Then* is the end of the task in which a sample's class arrived, *now* the end of a later one;
+    all rows compete both times, and of equal logits the first class wins. A sample is
     kept (right then and now), lost (right then only), gained (right now only) or never learned
     (neither). A lost one is tried again with
 
-    - R, its old vectors: each class seen then has its row and bias of then, the others as now;
-    - L, no later classes: those not seen then are removed; rows and biases are as now.
+    - R, its old vectors: each class seen then gets back its row and bias, the others stay as now;
+    - L, no later classes: those not seen then are removed; rows and biases stay as now.
 
     Right with R only: "old_vectors". With L only: "no_later_classes". With R and with L: "either".
     With neither: "both", since R and L at once make it right, always. The sum is what was lost.
@@ -67,8 +67,8 @@ def trace_losses(weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints
             the head does; for a head that normalises its rows, normalised.
         bias: (T, C), −∞ for a class that the head cannot predict yet.
         z: (n, h) features of test samples.
-        y: (n,) their classes, 0…C−1. A sample whose class never comes is not counted.
-        learned: (C,) the task in which each class first came, −1 for never (``first_seen``).
+        y: (n,) their classes, 0…C−1. A sample whose class never arrives is not counted.
+        learned: (C,) the task in which each class first arrived, −1 for never (``first_seen``).
 
     Class 0 is right at first. Then its row is halved, and class 1 arrives, longer and less apt:
 
@@ -132,7 +132,7 @@ def repair_shares(repairs: Ints) -> NDArray[np.float64]:
 def _in_order(
     weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints
 ) -> tuple[Floats, Ints, Floats]:
-    """Return z, y and logits of then of the samples whose class comes, in the order it does."""
+    """Return z, y and the old logits of samples whose class arrives, in order of arrival."""
     rows = [np.flatnonzero(learned[y] == task) for task in range(len(bias))]
     then = [z[of] @ weight[task].T + bias[task] for task, of in enumerate(rows)]
     order = np.concatenate(rows)
@@ -154,10 +154,10 @@ def _repairs(then: Floats, now: Floats, seen: Bools, y: Ints) -> Ints:
 
 
 def _interference(now: Floats, weight: Floats, bias: Floats, seen: Bools, y: Ints) -> Ints:
-    """Give later classes the size of the sample's own: 0 where that makes it right, else 1."""
+    """Return later classes the size of the sample's own: 0 where that makes it right, else 1."""
     norm = np.linalg.norm(weight, axis=1)
     ratio = norm[y, None] / np.where(norm > 0, norm, 1)
-    # Rows that were normalised differ in length by rounding alone, which is no difference.
+    # Normalised rows differ in length by rounding alone, which does not count.
     ratio = np.where(np.abs(ratio - 1) < 16 * np.finfo(norm.dtype).eps, 1, ratio)
     can_win = np.isfinite(bias)
     finite, height = np.where(can_win, now, 0), np.where(can_win, bias, 0)

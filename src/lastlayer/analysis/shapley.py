@@ -1,4 +1,4 @@
-"""Shapley shares: how much each of several repairs counts where they only work in combination."""
+"""Shapley shares: how much each of several repairs contributes where they work in combination."""
 
 from math import comb
 
@@ -11,15 +11,15 @@ from lastlayer.errors import DataError, ShapeError
 
 @takes_arrays
 def shapley_values(right: Bools) -> NDArray[np.float64]:
-    """Give each lost sample's Shapley value of each of k repairs: (n, k), each row sums to 1.
+    """Return each lost sample's Shapley value for each of k repairs: (n, k), each row sums to 1.
 
     φ_j = Σ_S |S|! (k − 1 − |S|)! / k! · (right with S and j − right with S), over the sets S of
     the other repairs (Shapley 1953): what j adds, on average over all orders in which the repairs
-    can be made. A value is below 0 where a repair mostly harms.
+    can be made. A value below 0 means that the repair mostly does harm.
 
     Args:
-        right: (n, 2, …, 2), one axis for each repair: whether the sample is right when it is
-            made (1) or not (0). Without any repair each is wrong, with all each is right.
+        right: (n, 2, …, 2), one axis for each repair: whether the sample is right with the
+            repair (1) or without it (0). Without any, every sample is wrong; with all, right.
 
     >>> either_will_do = [[False, True], [True, True]]
     >>> only_the_first = [[False, False], [True, True]]
@@ -41,7 +41,7 @@ def shapley_values(right: Bools) -> NDArray[np.float64]:
 
 @takes_arrays
 def shapley_shares(right: Bools) -> NDArray[np.float64]:
-    """Give the mean Shapley value of each repair over the lost samples: (k,), they sum to 1.
+    """Return the mean Shapley value of each repair over the lost samples: (k,), they sum to 1.
 
     NaN where nothing was lost. The argument is that of ``shapley_values``.
 

@@ -21,7 +21,7 @@ def share(right: Ints, of: Ints) -> NDArray[np.float64]:
 
 @takes_arrays
 def share_of_all(right: Ints, of: Ints) -> NDArray[np.float64]:
-    """Give the accuracy on all classes together: (…) from right answers (…, N) of (N,) samples.
+    """Return the accuracy on all classes together: (…) from right answers (…, N) of (N,) samples.
 
     >>> share_of_all(np.array([[3, 0], [-1, -1]]), np.array([4, 4])).tolist()
     [0.375, nan]

@@ -31,7 +31,7 @@ def first_seen(tasks: Sequence[Ints], n_classes: int) -> NDArray[np.int64]:
 
 @takes_arrays
 def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
-    """Give R (…, T, T): R[i, j] is the accuracy on the j-th task after training the i-th.
+    """Return R (…, T, T): R[i, j] is the accuracy on the j-th task after training the i-th.
 
     Args:
         by_task: (…, 1 + T·E, T) accuracies before training, then after each of E epochs of each
@@ -48,7 +48,7 @@ def after_each_task(by_task: Floats, order: Sequence[int]) -> Floats:
 
 @takes_arrays
 def before_training(by_task: Floats, order: Sequence[int]) -> Floats:
-    """Give the accuracy on each task before any training: (…, T), in the order of training.
+    """Return the accuracy on each task before any training: (…, T), in the order of training.
 
     >>> by_task = np.array([[0.1, 0.0], [0.3, 0.9], [0.8, 0.5]])
     >>> before_training(by_task, order=(1, 0)).tolist()
@@ -60,7 +60,7 @@ def before_training(by_task: Floats, order: Sequence[int]) -> Floats:
 
 @takes_arrays
 def epochs_per_task(by_task: Floats, order: Sequence[int]) -> int:
-    """Give E of (…, 1 + T·E, T), or say what does not fit.
+    """Return E of (…, 1 + T·E, T), or say what does not fit.
 
     >>> epochs_per_task(np.zeros((11, 5)), order=range(5))
     2

@@ -3,7 +3,7 @@
 Two heads are compared on the same orders, seeds and data, so their differences are paired. The
 interval of the mean difference is Student's at 98 %: of eight runs, as in the paper, it reaches
 three standard errors to each side (2.998), which is the rule by which our numbers are compared with
-the published ones. Differences of up to half a point are none, by the same rule. Both were
+the published ones. By the same rule, differences of up to half a point do not count. Both were
 fixed before the study was run again, with its earlier results known (docs/decisions/11).
 """
 
@@ -68,12 +68,12 @@ class Difference:
 def paired_difference(first: Floats, second: Floats) -> Difference:
     """Return the mean of ``first − second`` over pairs, with its 98 % interval.
 
-    One pair says nothing of its uncertainty: its interval is without end, so that every claim about
-    it is too close to call. Pairs that all differ alike leave none.
+    One pair says nothing about its uncertainty: its interval is infinite, so every claim about it
+    is too close to call. Pairs that all differ by the same amount leave no uncertainty.
 
     Args:
         first: (n,) accuracies in percent, one for each order or seed.
-        second: (n,) those of what it is compared with, in the same orders or seeds.
+        second: (n,) accuracies of the other head, in the same orders or seeds.
 
     >>> difference = paired_difference(np.array([61.0, 63.0, 62.0]), np.array([60.0, 60.0, 60.0]))
     >>> print(difference, difference.above())
@@ -94,7 +94,7 @@ def paired_difference(first: Floats, second: Floats) -> Difference:
 
 
 def opposite(verdict: Verdict) -> Verdict:
-    """Judge the claim that says the contrary.
+    """Return the verdict on the opposite claim.
 
     >>> opposite("holds"), opposite("too close to call")
     ('does not hold', 'too close to call')
@@ -113,7 +113,7 @@ def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
-    """Judge a claim of which one part is enough: it is as good as its best part.
+    """Judge a claim that needs only one of its parts: it is as good as its best part.
 
     >>> any_holds(["does not hold", "too close to call"])
     'too close to call'

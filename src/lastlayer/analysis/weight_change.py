@@ -5,11 +5,11 @@ from lastlayer.analysis.arrays import Floats, check_same_shape, takes_arrays
 
 @takes_arrays
 def weight_change(before: Floats, after: Floats) -> Floats:
-    """Give A after − A before a task: (…, C, h).
+    """Return A after − A before a task: (…, C, h).
 
-    Rows of classes that the task does not hold show the modification of weights that the paper
-    means; its figure draws the first 50 dimensions, ``[:, :50]``. The length of a row's change
-    is ``class_norms`` of this.
+    Rows of classes absent from the task show what the paper calls modification of weights; its
+    figure draws the first 50 dimensions, ``[:, :50]``. ``class_norms`` of the result is how far
+    each row moved.
 
     >>> import numpy as np
     >>> weight_change(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0, 2.0], [2.5, 6.0]]))

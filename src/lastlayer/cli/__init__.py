@@ -9,6 +9,7 @@ from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the orde
     catalogue,
     fit,
     predict,
+    calibrate,
     forget,
     export,
     run,

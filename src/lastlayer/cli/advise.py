@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastlayer.catalogue import forms_of_scenarios
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room
 from lastlayer.cli.text import columns, not_used
@@ -27,48 +28,55 @@ def advise(
     features: Annotated[
         str,
         typer.Argument(
-            help="cifar10, cifar100, a features file, or a table: without a split in it, all its "
-            "rows are for training."
+            help="cifar10, cifar100, a features file, or a table (without a split column, all its "
+            "rows are training rows)."
         ),
     ],
     scenario: Annotated[
         str | None,
         typer.Option(
-            help="A name (lastlayer list scenarios), or incremental:5, lifelong:COLUMN, "
-            "mixed:COLUMN, iid."
+            help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
+            "/LABEL may follow."
         ),
     ] = None,
     incremental: Annotated[
         str | None,
         typer.Option(
-            help="New classes in each task: 5 tasks, as even as can be, or 4,3,3 classes."
+            help="New classes in each task: 5 for five tasks, or 4,3,3 for the classes of each."
         ),
     ] = None,
     by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
     embedding: Annotated[
-        str | None, typer.Option(help="The column of embeddings of a table, as for import.")
+        str | None, typer.Option(help="The column of embeddings of a table, as in import.")
     ] = None,
     group: Annotated[
         str | None,
-        typer.Option(help="Column that names each row's source; its rows stay together."),
+        typer.Option(help="Column that names each row's source; rows of one source stay together."),
     ] = None,
-    linear: Annotated[bool, typer.Option("--linear", help="It must be a plain nn.Linear.")] = False,
-    memory: Annotated[str | None, typer.Option(help="What it may keep, such as 1MB.")] = None,
+    linear: Annotated[
+        bool, typer.Option("--linear", help="The head must be a plain nn.Linear.")
+    ] = False,
+    memory: Annotated[
+        str | None, typer.Option(help="How much the head may keep, such as 1MB.")
+    ] = None,
     no_samples: Annotated[
-        bool, typer.Option("--no-samples", help="It may keep no rows of the data.")
+        bool, typer.Option("--no-samples", help="The head may not keep rows of the data.")
     ] = False,
     forgettable: Annotated[
-        bool, typer.Option("--forgettable", help="It must be able to forget samples.")
+        bool, typer.Option("--forgettable", help="The head must be able to forget samples.")
     ] = False,
     latency: Annotated[
-        str | None, typer.Option(help="What one prediction may take here, such as 1ms.")
+        str | None,
+        typer.Option(help="How long one prediction may take on this machine, such as 1ms."),
     ] = None,
     heads: Annotated[
         list[str] | None, typer.Option(help="These candidates only: a,b; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides which rows are held out.")] = 0,
-    page: Annotated[Path | None, typer.Option(help="Write the answer as this .html too.")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write the answer to this .html file.")
+    ] = None,
 ) -> None:
     """Say which head suits your stream, chosen on rows held out of its training data."""
     from lastlayer.advice import advise as ask  # noqa: PLC0415  (keeps --help quick)
@@ -117,7 +125,7 @@ def _load(
 
     if Path(features).suffix.lower() not in TABLES:
         if embedding is not None:
-            raise OptionError(f"--embedding is for a table, and {features} is none: leave it out")
+            raise OptionError(f"--embedding is for tables, and {features} is not one: leave it out")
         return load_features(features, label)
     by = ScenarioSpec.parse(scenario).by
     kept = dict.fromkeys(name for name in (by, group) if name is not None and name != label)
@@ -125,7 +133,7 @@ def _load(
 
 
 def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:
-    """Give the one stream that is meant; bundled features have one of their own."""
+    """Return the stream that the options describe; bundled features have a default."""
     from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
 
     classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
@@ -137,17 +145,17 @@ def _scenario(features: str, scenario: str | None, incremental: str | None, by: 
         found = " and ".join(given) or "none"
         raise OptionError(
             f"expected one of --scenario, --incremental and --by, got {found}; "
-            "--scenario iid is everything at once"
+            "--scenario iid stands for everything at once"
         )
     return given[0]
 
 
 def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
-    """Give a line for each head, or for several that answer alike."""
+    """Yield a line for each head, or for several that give the same answers."""
     from lastlayer.advice.needs import time_in_words  # noqa: PLC0415
     from lastlayer.catalogue import size_in_words  # noqa: PLC0415
 
-    yield "head", "right", "behind", "keeps", "one answer", ""
+    yield "head", "right", "behind", "keeps", "prediction", ""
     lines: dict[str, list[dict[str, object]]] = {}
     for row in advice.table.iter_rows(named=True):
         lines.setdefault(str(row["alike"]), []).append(row)
@@ -155,7 +163,7 @@ def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
         first = rows[0]
         behind = first["behind"]
         others = ", ".join(str(row["head"]) for row in rows[1:])
-        alike = f"alike: {others}" if others else ""
+        alike = f"same answers: {others}" if others else ""
         verdict = str(first["verdict"])
         unmet = f"{verdict}: {first['unmet']}" if first["unmet"] else verdict
         yield (
@@ -170,7 +178,7 @@ def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str, float], None]]:
-    """Draw the progress with the time left on a terminal; elsewhere say it now and then."""
+    """Draw the progress and the time left on a terminal; elsewhere print a line now and then."""
     from rich.console import Console  # noqa: PLC0415
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 

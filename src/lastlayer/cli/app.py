@@ -1,4 +1,4 @@
-"""The program: it knows its commands, and says in one line what goes wrong."""
+"""The program: its commands, and errors in one line."""
 
 import io
 import os
@@ -17,7 +17,7 @@ from lastlayer.names import printable
 DATA, CHOOSE, USE, STUDY = "Data", "Choose a head", "Use it", "Study"
 
 app = typer.Typer(
-    help="Output layers for frozen networks whose data keeps changing.",
+    help="Output layers for frozen networks whose data keep changing.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -35,7 +35,7 @@ def _lastlayer(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_say_version, is_eager=True, help="Say the version and exit."
+            "--version", callback=_say_version, is_eager=True, help="Show the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -43,15 +43,15 @@ def _lastlayer(
 
 
 REPORT = (
-    "this is a mistake in lastlayer: please report it with the command that you typed; "
-    "LASTLAYER_DEBUG=1 in the environment shows the traceback"
+    "this is a bug in lastlayer: please report it with the command that you typed; "
+    "set LASTLAYER_DEBUG=1 to see the traceback"
 )
-MISTAKE = 70  # the code that ends a program of its own fault (sysexits.h); 1: the input's, 2: usage
+MISTAKE = 70  # exit code of a bug in the program (sysexits.h); 1: wrong input, 2: wrong usage
 INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; what goes wrong is said in one line, without a traceback."""
+    """Run the command line; errors are printed in one line, without a traceback."""
     # Threads that wait for each other must sleep, not spin: on a busy machine spinning is many
     # times slower. PyTorch reads this when it is first imported, which the commands do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -70,15 +70,15 @@ def main() -> None:
 
 
 def _write_anything(stream: Any) -> None:
-    """Let a stream spell out what its encoding lacks: no terminal is a reason to fail."""
+    """Let a stream spell out characters that its encoding lacks, instead of failing."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="backslashreplace")
 
 
 def _end(error: BaseException) -> int:
-    """Say what went wrong, and return the code to end with."""
+    """Print what went wrong, and return the exit code."""
     if isinstance(error, BrokenPipeError):
-        # Whoever read our output has gone: nobody is there to be told, nor to be written to.
+        # Whoever read our output has gone (as with `| head`), so nothing more can be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if isinstance(error, KeyboardInterrupt):
@@ -88,7 +88,7 @@ def _end(error: BaseException) -> int:
         _say(f"error: {error}")
         return 1
     if isinstance(error, MemoryError):
-        _say("error: this takes more memory than there is")
+        _say("error: this needs more memory than there is")
         return 1
     _say(f"error: {type(error).__name__}: {error}; {REPORT}")
     return MISTAKE

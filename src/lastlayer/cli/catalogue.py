@@ -1,11 +1,11 @@
-"""The command that says what there is, by the names that the other commands take."""
+"""The command that lists what there is, by the names that the other commands take."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated
 
 import typer
 
-from lastlayer.catalogue import HEADS, SCENARIOS
+from lastlayer.catalogue import HEADS, KINDS, SCENARIOS
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.text import columns
 from lastlayer.names import look_up
@@ -17,10 +17,12 @@ Row = tuple[str, ...]
 def list_(
     what: Annotated[
         str,
-        typer.Argument(help="heads, scenarios, features, datasets, backbones or plans; all."),
+        typer.Argument(
+            help="heads, scenarios, features, datasets, backbones or plans; without it, all."
+        ),
     ] = "",
 ) -> None:
-    """Say what there is, by the names that the other commands take."""
+    """List what there is, by the names that the other commands take."""
     chosen = {what: look_up(what, LISTS, "list")} if what else LISTS
     for name, rows in chosen.items():
         print(f"{name}\n{columns(rows(), indent='  ')}")
@@ -36,6 +38,8 @@ def _scenarios() -> Iterator[Row]:
     for name, card in SCENARIOS.items():
         needs = "bundled" if card.bundled else f"needs features of {card.features}"
         yield name, needs, card.description
+    for kind in KINDS.values():
+        yield kind.form, "any features", kind.description
 
 
 def _features() -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""The command that makes features of images, or of texts, on a frozen network."""
+"""The command that makes features from images or texts with a frozen network."""
 
 from pathlib import Path
 from time import monotonic
@@ -11,6 +11,10 @@ from lastlayer.cli.out import Force, make_room
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
 
+RayOption = Annotated[
+    str | None, typer.Option(help="Work on a Ray cluster: its address, auto, or local.")
+]
+
 
 @app.command(rich_help_panel=DATA)
 def extract(
@@ -21,7 +25,7 @@ def extract(
         ),
     ],
     root: Annotated[
-        Path, typer.Option(help="Folder with the data set's files; the table of texts.")
+        Path, typer.Option(help="Folder with the data set's files, or the table of texts.")
     ],
     backbone: Annotated[
         str,
@@ -38,35 +42,39 @@ def extract(
     normalisation: Annotated[
         str | None,
         typer.Option(
-            help="authors: images as in the study, the usual; trained: as the backbone was trained."
+            help="authors: images as in the study (default); trained: as the backbone was trained."
         ),
     ] = None,
     test: Annotated[
         float | None, typer.Option(help="Part of each class to draw as test, for a folder.  [0.2]")
     ] = None,
-    thin: Annotated[int, typer.Option(help="Keep one in so many training images.")] = 1,
-    seed: Annotated[int, typer.Option(help="Decides what is drawn.")] = 0,
-    broken: Annotated[str, typer.Option(help="stop or skip, at a broken image.")] = "stop",
+    thin: Annotated[int, typer.Option(help="Keep one in this many training images.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of random draws.")] = 0,
+    broken: Annotated[
+        str, typer.Option(help="What to do about a broken image: stop or skip.")
+    ] = "stop",
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     precision: Annotated[str, typer.Option(help="full, or mixed on a GPU.")] = "full",
     batch_size: Annotated[
-        int | None, typer.Option(help="Images in one go; else what suits the device.")
+        int | None, typer.Option(help="Images in a batch; by default what suits the device.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that decode images; else one per core, up to 8.")
+        int | None,
+        typer.Option(help="Processes that decode images; by default one per core, up to 8."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    column: Annotated[str | None, typer.Option(help="Column of texts.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column to learn, of texts.")] = None,
+    column: Annotated[str | None, typer.Option(help="Column of texts, for text.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column to learn, for text.")] = None,
     domain: Annotated[
-        list[str] | None, typer.Option(help="Further column to keep, of texts; may be repeated.")
+        list[str] | None, typer.Option(help="Further column to keep, for text; may be repeated.")
     ] = None,
     split: Annotated[
-        str | None, typer.Option(help="Column that says train or test, of texts.")
+        str | None, typer.Option(help="Column that says train or test, for text.")
     ] = None,
+    ray: RayOption = None,
     force: Force = False,
 ) -> None:
-    """Compute features of images or texts on a frozen network; run again, it goes on."""
+    """Compute features of images or texts with a frozen network; rerun to resume."""
     from lastlayer.features.extraction.named import extract_named  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.features.extraction.texts import extract_texts  # noqa: PLC0415
 
@@ -84,7 +92,7 @@ def extract(
         raise OptionError(f"'extract {dataset}' takes no {', '.join(given)}")
     if dataset == "text":
         if column is None:
-            raise OptionError("expected the column of texts with --column")
+            raise OptionError("expected --column: the name of the column that holds the texts")
         make_room(out, root, force=force)
         with bar(f"{root} on {backbone}", unit="texts") as tell:
             data = extract_texts(
@@ -100,6 +108,7 @@ def extract(
                 dtype=dtype,
                 batch_size=batch_size,
                 device=device,
+                ray=ray,
                 progress=tell or (lambda done, total: None),
                 say=print,
             )
@@ -122,6 +131,7 @@ def extract(
             batch_size=batch_size,
             workers=workers,
             device=device,
+            ray=ray,
             progress=tell,
         )
     print(f"wrote {out}: {data}, in {monotonic() - start:.0f} s")

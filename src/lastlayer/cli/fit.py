@@ -3,16 +3,27 @@
 import json
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Annotated, Any
 
 import typer
 
 from lastlayer.cli.app import USE, app
+from lastlayer.cli.extract import RayOption
 from lastlayer.cli.out import Force, make_room
+from lastlayer.cli.text import describe_calibration
 from lastlayer.errors import OptionError
+from lastlayer.progress import bar
 
 FeaturesArgument = Annotated[
     str, typer.Argument(help="A features file, cifar10 or cifar100, or a table that import takes.")
+]
+ShardsArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A features file, cifar10 or cifar100, or a table that import takes; or shards: a "
+        "folder, or a pattern such as 'shards/*.parquet'."
+    ),
 ]
 EmbeddingOption = Annotated[
     str | None, typer.Option(help="Columns of embeddings of a table, as import takes them.")
@@ -22,7 +33,7 @@ LabelOption = Annotated[str | None, typer.Option(help="The label column, if not 
 
 @app.command(rich_help_panel=USE)
 def fit(
-    features: FeaturesArgument,
+    features: ShardsArgument,
     head: Annotated[
         str, typer.Option(help="lastlayer list heads; or the file of one, which goes on learning.")
     ],
@@ -41,13 +52,26 @@ def fit(
     option: Annotated[
         list[str] | None, typer.Option(help="Option of the head, such as k=7; may be repeated.")
     ] = None,
+    calibrate: Annotated[
+        float | None,
+        typer.Option(help="Share of rows to hold out and calibrate with, such as 0.1."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of what is random.  [0]")] = None,
+    broken: Annotated[str, typer.Option(help="stop or skip, at a shard that is broken.")] = "stop",
+    ray: RayOption = None,
+    parts: Annotated[
+        Path | None,
+        typer.Option(help="Folder for what is learned of shards on the way.  [beside --out]"),
+    ] = None,
     force: Force = False,
 ) -> None:
-    """Train a head on features and keep it in a file; or go on with one."""
+    """Train a head on features and keep it in a file; or go on with one.
+
+    Of shards, run again after a kill, it goes on where it was.
+    """
     from lastlayer.features.rows import read_rows  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.fitting import files_of, goes_by_shards, is_head_file, update  # noqa: PLC0415
     from lastlayer.fitting import fit as train  # noqa: PLC0415
-    from lastlayer.fitting import is_head_file, update  # noqa: PLC0415
 
     given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
     given = {name: value for name, value in given.items() if value is not None}
@@ -56,22 +80,38 @@ def fit(
         given["options"] = _options(option)
     if seed is not None:
         given["random_state"] = seed
+    if calibrate is not None:
+        given["calibration"] = calibrate
     place = out or (Path(head) if goes_on else None)
     if place is None:
         raise OptionError("expected the file to write as --out: a new head needs one")
     same = goes_on and place.exists() and place.samefile(head)
-    make_room(place, *([Path(features)] if Path(features).exists() else []), force=force or same)
-    if goes_on and (wrong := given.keys() - {"epochs"}):
+    make_room(place, *files_of(features), force=force or same)
+    if goes_on and (wrong := given.keys() - {"epochs", "calibration"}):
         raise OptionError(f"{head} goes on as it was made: leave out {', '.join(sorted(wrong))}")
-    parts = read_rows(features, rows, embedding=embedding, label=label)
-    if goes_on:
-        clf = update(Path(head), partial(train, parts, **given), place)
+    found: Any = features
+    if sharded := goes_by_shards(features, head):
+        folder = parts or place.with_name(f"{place.name}.parts")
+        given |= {"rows": rows, "embedding": embedding, "label": label, "parts": folder}
     else:
-        clf = train(parts, head, **given)
-        clf.save(place)
-    n = sum(len(part.z) for part in parts)
+        found = read_rows(features, rows, embedding=embedding, label=label)
+        given |= {} if parts is None else {"parts": parts}
+    given |= {"broken": broken, "ray": ray}
+    with bar(f"{features}, {head}", show=sharded, unit="rows") as tell:
+        if goes_on:
+            clf = update(Path(head), partial(train, found, **given, progress=tell), place)
+        else:
+            clf = train(found, head, **given, progress=tell)
+            clf.save(place)
+    if sharded and parts is None:  # not before the head is in its file
+        rmtree(folder, ignore_errors=True)
+    calibration = clf.head_.calibration
+    held = calibration.rows if calibrate is not None and calibration is not None else 0
+    on = clf.origin_[-1] if sharded else f"on {sum(len(part.z) for part in found) - held} rows"
     did = "went on with" if goes_on else "trained"
-    print(f"{did} {clf.head_.name} on {n} rows; {len(clf.classes_)} classes")
+    print(f"{did} {clf.head_.name}{':' if sharded else ''} {on}; {len(clf.classes_)} classes")
+    if calibration is not None:
+        print(describe_calibration(calibration))
     print(f"wrote {place}: {place.stat().st_size:,} bytes")
 
 

@@ -20,25 +20,28 @@ def forget(
     head: HeadArgument,
     features: Annotated[
         str | None,
-        typer.Argument(help="What is to be forgotten: as fit takes it. Not needed with --class."),
+        typer.Argument(
+            help="The rows to forget, in any form that fit takes. Not needed with --class."
+        ),
     ] = None,
     class_: Annotated[
-        str | None, typer.Option("--class", help="Forget this class, or only its rows.")
+        str | None,
+        typer.Option("--class", help="Forget this class; with FEATURES, only those of its rows."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the head here, and leave the old one as it is.")
+        Path | None, typer.Option(help="Write the new head here, and leave the old one as it is.")
     ] = None,
     rows: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
     label: LabelOption = None,
     embedding: EmbeddingOption = None,
     force: Force = False,
 ) -> None:
-    """Make a head as if it had never seen some rows, or a class; refuse what cannot be right."""
+    """Make a head forget rows or a class, as if it had never seen them; refuse what it cannot."""
     from lastlayer.fitting import forget as take_out  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.fitting import update  # noqa: PLC0415
 
     if features is None and class_ is None:
-        raise OptionError("expected rows to forget, or a class: --class NAME")
+        raise OptionError("expected rows to forget, or a class with --class NAME, got neither")
     place = out or head
     same = place.exists() and head.exists() and place.samefile(head)
     read = [Path(features)] if features and Path(features).exists() else []

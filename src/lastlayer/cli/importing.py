@@ -1,4 +1,4 @@
-"""The command that makes features of embeddings that you have already."""
+"""The command that makes a features file from embeddings that you already have."""
 
 from pathlib import Path
 from typing import Annotated
@@ -22,29 +22,32 @@ def import_(
     embedding: Annotated[
         str | None,
         typer.Option(
-            help="Column of embeddings; or columns by prefix, 'z_*', or range, z_0:z_383. "
-            "Not needed where there is only one."
+            help="Column of embeddings, or columns by prefix ('z_*') or range (z_0:z_383). "
+            "Not needed if there is only one."
         ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="Column to learn; not needed for y, label, target.")
+        str | None,
+        typer.Option(help="Column to learn; not needed if it is called y, label or target."),
     ] = None,
     domain: Annotated[
         list[str] | None, typer.Option(help="Further column to keep as labels; may be repeated.")
     ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Column that says train, validation or test, if not named split."),
+        typer.Option(
+            help="Column that says train, validation or test; not needed if it is called split."
+        ),
     ] = None,
     test: Annotated[
         str | None,
-        typer.Option(help="File of the test set, or the part of each class to draw as it.  [0.2]"),
+        typer.Option(help="File of the test set, or the part of each class to draw for it.  [0.2]"),
     ] = None,
     validation: Annotated[Path | None, typer.Option(help="File of the validation set.")] = None,
-    seed: Annotated[int, typer.Option(help="Decides that draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of that draw.")] = 0,
     force: Force = False,
 ) -> None:
-    """Make a features file of embeddings that you have already; splits are used as they are."""
+    """Make a features file from embeddings that you already have; splits are kept."""
     from lastlayer.features.importing import import_features  # noqa: PLC0415  (keeps --help quick)
 
     drawn = _number(test)
@@ -66,7 +69,7 @@ def import_(
 
 
 def _number(text: str | None) -> float | None:
-    """Read a part to draw; None: it is no number, but the name of a file, or nothing."""
+    """Return the part to draw; None if the text is not a number but the name of a file."""
     try:
         return float(text or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""A place for the result, found before the work."""
+"""The file for the result, checked before the work."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def make_room_for_table(file: Path) -> None:
-    """Make room as ``make_room`` does; refuse a format that no table is written in."""
+    """Make room as ``make_room`` does; refuse a format that tables cannot have."""
     if file.suffix not in (".csv", ".parquet"):
         raise OptionError(f"expected a .csv or .parquet file to write, got {file}")
     make_room(file)
@@ -32,16 +32,16 @@ def write_table(table: "pl.DataFrame", file: Path) -> None:
             raise WriteError(f"cannot write {file}: {say(error)}") from error
 
 
-Force = Annotated[bool, typer.Option("--force", help="Overwrite what is there.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 
 
 def make_room(out: Path, *read: Path, force: bool = True, option: str = "--out") -> None:
-    """Find out before the work whether its result can be written; make the folder it needs.
+    """Check before the work that its result can be written, and make the folder it needs.
 
     Args:
         out: the file that will be written.
         *read: files that the work reads, which must not be lost.
-        force: whether a file that is there may be overwritten.
+        force: whether an existing file may be overwritten.
         option: what it is called on the command line.
     """
     try:
@@ -52,6 +52,6 @@ def make_room(out: Path, *read: Path, force: bool = True, option: str = "--out")
     if out.is_dir() or not (os.access(out.parent, os.W_OK) and os.access(place, os.W_OK)):
         raise OptionError(f"expected a file that can be written as {option}, got {out}")
     if out.exists() and any(file.exists() and out.samefile(file) for file in read):
-        raise OptionError(f"expected another file as {option} than those that are read, got {out}")
+        raise OptionError(f"{option} would overwrite an input, {out}: choose another file")
     if out.exists() and not force:
-        raise OptionError(f"{out} is there already: choose another file, or overwrite it: --force")
+        raise OptionError(f"{out} already exists: choose another file, or overwrite with --force")

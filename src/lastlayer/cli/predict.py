@@ -6,8 +6,13 @@ from typing import Annotated
 import typer
 
 from lastlayer.cli.app import USE, app
-from lastlayer.cli.fit import EmbeddingOption, FeaturesArgument, LabelOption
+from lastlayer.cli.fit import (
+    EmbeddingOption,
+    FeaturesArgument,
+    LabelOption,
+)
 from lastlayer.cli.out import Force, make_room, make_room_for_table, write_table
+from lastlayer.cli.text import describe_calibration
 
 HeadArgument = Annotated[Path, typer.Argument(help="The file of a head.")]
 
@@ -20,6 +25,10 @@ def predict(
     rows: Annotated[str, typer.Option(help="train, validation, test or all.")] = "all",
     label: LabelOption = None,
     embedding: EmbeddingOption = None,
+    unknown: Annotated[
+        float | None,
+        typer.Option(help="Leave strange rows without a label, at most this share of known ones."),
+    ] = None,
     force: Force = False,
 ) -> None:
     """Write the label of each row, and how probable it is; say how many are right."""
@@ -29,8 +38,19 @@ def predict(
     make_room_for_table(out)
     make_room(out, head, *([Path(features)] if Path(features).exists() else []), force=force)
     clf = HeadClassifier.load(head)
-    table, right = answer(clf, features, rows=rows, embedding=embedding, label=label)
+    before = clf.head_.calibration
+    if unknown is None and before is not None and before.stale:
+        clf.head_.calibration = None  # labels need none; say so of the probabilities
+    table, right = answer(
+        clf, features, rows=rows, embedding=embedding, label=label, unknown=unknown
+    )
     write_table(table, out)
+    if before is not None and before.stale:
+        print(f"probabilities are not calibrated: {describe_calibration(before)}")
+    strange = table["label"].null_count()
+    if unknown is not None:
+        print(f"{100 * strange / max(table.height, 1):.1f} % unknown: {strange} rows have no label")
+    of = " of the known ones" if strange else ""
     for split, share in right.items():
-        print(f"{100 * share:.1f} % right{f' in {split}' if split else ''}")
+        print(f"{100 * share:.1f} % right{of}{f' in {split}' if split else ''}")
     print(f"wrote {out}: {table.height} labels")

@@ -1,4 +1,4 @@
-"""The command that shows what came of a study."""
+"""The command that makes the report of a study."""
 
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +11,13 @@ from lastlayer.cli.app import STUDY, app
 @app.command(rich_help_panel=STUDY)
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the results of a study lie.")
+        Path, typer.Argument(metavar="DIR", help="The folder with the results of a study.")
     ],
 ) -> None:
     """Make one page with every figure and table of a study: DIR/report.html.
 
-    The charts lie beside it as DIR/figures/*.svg and *.pdf, the tables as DIR/tables/*.csv, *.md
-    and *.tex. A folder that has only tables/*.csv is enough.
+    The charts are in DIR/figures/*.svg and *.pdf, the tables in DIR/tables/*.csv, *.md and *.tex.
+    A folder with only tables/*.csv is enough.
     """
     from lastlayer.report import write  # noqa: PLC0415  (keeps --help quick)
 

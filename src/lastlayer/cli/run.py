@@ -1,4 +1,4 @@
-"""The main job: a plan in, one results file and a page out; and results as tables."""
+"""The main command: a plan in, one results file and a page out."""
 
 import json
 import os
@@ -34,29 +34,35 @@ def run(
         typer.Argument(help="quick, demo, paper, replay (lastlayer list plans), or a TOML file."),
     ] = "quick",
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the results; runs/PLAN if not given.")
+        Path | None, typer.Option(help="Folder for the results; by default runs/PLAN.")
     ] = None,
     features_dir: Annotated[
-        Path, typer.Option(help="Folder of features that are not bundled, by their full names.")
+        Path,
+        typer.Option(help="Folder with features that are not bundled, stored by their full names."),
     ] = Path("features"),
     features: Annotated[str | None, typer.Option(hidden=True)] = None,
     root: Annotated[
         Path | None,
-        typer.Option(help="Folder of a data set's official files, for networks end to end."),
+        typer.Option(
+            help="Folder with a data set's official files, for networks trained end to end."
+        ),
     ] = None,
     device: Device = "auto",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would run and how long, and stop.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Show what would run and how long it would take, then stop."
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for another run in the same folder to end.")
+        bool, typer.Option("--wait", help="Wait for another run in the same folder to finish.")
     ] = False,
 ) -> None:
-    """Run a study: all its heads and orders, kept as they come; the same command goes on."""
+    """Run a study: every head in every order, saved as it goes; rerun to resume."""
     # Networks that train at once on a GPU need it, before PyTorch first uses one (docs/replay.md).
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     from lastlayer.study.conduct import Watch, conduct  # noqa: PLC0415  (keeps --help quick)
@@ -66,8 +72,7 @@ def run(
 
     if features is not None:
         raise OptionError(
-            f"expected the folder of features as --features-dir {features}, got --features: "
-            "elsewhere features are a file"
+            f"--features is not an option here: pass the folder with --features-dir {features}"
         )
     folder = out or Path("runs") / Path(plan).stem
     choose_device(device)
@@ -94,7 +99,7 @@ def _say_what_is_missing(ready: "Prepared") -> None:
 
 
 def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> None:
-    """Say what would run, and about how long."""
+    """Print what would run, and roughly how long it would take."""
     from lastlayer.study.forecast import forecast  # noqa: PLC0415
 
     rows = forecast(ready, folder, device)
@@ -114,12 +119,12 @@ def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> No
 
 
 def _end_on_signals(view: View, folder: Path) -> None:
-    """Let Ctrl-C and a polite kill end the study at once: what is kept is whole by itself."""
+    """Let Ctrl-C and SIGTERM stop the study at once: saved results need nothing more."""
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         view.close()
-        kept = f"{view.kept} of {count(view.planned, 'run')} are kept in {folder}"
-        said = f"stopped: {kept}; the same command goes on from there"
+        kept = f"{view.kept} of {count(view.planned, 'run')} saved in {folder}"
+        said = f"stopped: {kept}; rerun the same command to resume"
         print(said if view.planned else "stopped before it began", file=sys.stderr, flush=True)
         os._exit(128 + number)  # heads are still in training, in threads that nobody waits for
 
@@ -172,7 +177,7 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
     print(f"{view.kept} of {count(view.planned, 'run')} in {folder}; open {page}")
     if others:
         left = count(others, "run")
-        print(f"also there, and on the page: {left} of other plans (--out keeps plans apart)")
+        print(f"also in the folder and on the page: {left} of other plans (--out separates them)")
     say_what_is_unverified(study)
 
 

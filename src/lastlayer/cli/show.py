@@ -1,4 +1,4 @@
-"""The command that says what is in a file."""
+"""The command that shows what is in a file."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastlayer.cli.app import DATA, app
-from lastlayer.cli.text import columns
+from lastlayer.cli.text import columns, describe_calibration
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.names import printable
 
@@ -26,11 +26,11 @@ def show(
     ],
     every: Annotated[bool, typer.Option("--all", help="List every class.")] = False,
 ) -> None:
-    """Say what a file is, which classes it has and how often, its size, and what it can do."""
+    """Show what a file is: its kind, size, classes and counts, and what can be done with it."""
     from lastlayer.files import kind_of_file  # noqa: PLC0415  (keeps --help quick)
 
     if not file.exists():
-        raise MissingFileError(f"expected a file of lastlayer's at {file}, but there is none")
+        raise MissingFileError(f"no such file: {file}")
     if file.is_dir() or file.suffix == ".sqlite":
         _show_results(file)
         return
@@ -53,7 +53,7 @@ def _show_features(file: Path, every: bool) -> None:
         if value:
             print(f"{name}: {value}")
     for column, names in data.names.items():
-        first = "to learn" if column == data.label else "kept beside it"
+        first = "to learn" if column == data.label else "kept as well"
         splits = {
             s: split.labels[column] for s, split in data.splits.items() if column in split.labels
         }
@@ -76,17 +76,22 @@ def _show_head(file: Path, every: bool) -> None:
     options = ", ".join(f"{k}={v}" for k, v in head.options.items() if k != "mask")
     if options:
         print(f"options: {options}")
-    named = "called" if "class_names" in kept else "without names"
-    print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}\n")
+    named = "named" if "class_names" in kept else "without names"
+    print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}")
+    for sentence in kept.get("origin", ()):
+        print(printable(str(sentence)))
+    print()
     names = head.class_names or [str(c) for c in range(head.n_classes)]
     counts = head.class_counts
     if counts is not None:
         print(_classes(names, {"samples": counts}, every))
     else:
         print(_seen_classes(names, head.seen.tolist(), every))
+    if head.calibration is not None:
+        print(f"\n{describe_calibration(head.calibration)}", end="")
     print(f"\ncan: {', '.join(_abilities(head.abilities))}")
     if head.abilities.forgets:
-        print(f"before it forgets samples: {head.proof}")
+        print(f"what forgetting proves: {head.proof}")
 
 
 def _show_results(file: Path) -> None:
@@ -99,7 +104,7 @@ def _show_results(file: Path) -> None:
     print(f"{study.done.height} runs of heads, {study.replay.height} of networks")
     heads = sorted(set(study.done["head"].to_list())) if study.done.height else []
     print(f"heads: {', '.join(heads) or 'none'}")
-    print("can be used by: report, export, run (which goes on)")
+    print("can be used by: report, export, run (which resumes it)")
 
 
 def _show_table(file: Path) -> None:
@@ -116,7 +121,7 @@ def _show_table(file: Path) -> None:
 
 
 def _classes(names: "list[str] | tuple[str, ...]", counts: "dict[str, Tensor]", every: bool) -> str:
-    """Write how often each class is there, in each split."""
+    """Yield how often each class occurs in each split."""
     few = len(names) if every else min(len(names), LISTED)
     rows = [("class", *counts)]
     numbers = {split: count.tolist() for split, count in counts.items()}
@@ -127,7 +132,7 @@ def _classes(names: "list[str] | tuple[str, ...]", counts: "dict[str, Tensor]", 
 
 
 def _seen_classes(names: list[str], seen: list[bool], every: bool) -> str:
-    """Write which classes a head has seen, where it has not counted its samples."""
+    """Yield the classes that a head has seen, where it has not counted its samples."""
     few = len(names) if every else min(len(names), LISTED)
     known = [c < len(seen) and seen[c] for c in range(few)]
     rows = [(printable(names[c]), "" if known[c] else "not seen") for c in range(few)]
@@ -139,7 +144,7 @@ def _rest(n: int, listed: int) -> str:
 
 
 def _abilities(can: "Abilities") -> Iterator[str]:
-    yield "go on learning"
+    yield "keep learning"
     words = {
         "linear": "be an nn.Linear",
         "merges": "be merged with another",

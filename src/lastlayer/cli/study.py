@@ -1,4 +1,4 @@
-"""The command that compares heads on a stream of yours."""
+"""The command that compares heads on a stream."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastlayer.catalogue import forms_of_scenarios
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import make_room_for_table, write_table
 from lastlayer.cli.text import columns, count, not_used, percent, spread
@@ -25,12 +26,15 @@ def compare(
     scenario: Annotated[
         str | None,
         typer.Option(
-            help="A name (lastlayer list scenarios), or incremental:5, lifelong:COLUMN, "
-            "mixed:COLUMN, iid."
+            help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
+            "/LABEL may follow."
         ),
     ] = None,
     incremental: Annotated[
-        str | None, typer.Option(help="New classes in each task: 5 tasks, or 4,3,3 classes.")
+        str | None,
+        typer.Option(
+            help="New classes in each task: 5 for five tasks, or 4,3,3 for the classes of each."
+        ),
     ] = None,
     by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
     heads: Annotated[
@@ -40,16 +44,21 @@ def compare(
         str, typer.Option(help="How many orders of the tasks, or their seeds: 0-3,6.")
     ] = "8",
     preset: Annotated[
-        str, typer.Option(help="exact, or paper: as published, see docs/decisions.")
+        str, typer.Option(help="exact, or paper (as published; docs/decisions).")
     ] = "exact",
     label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate, if not each head's own.")] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help="Learning rate of all heads trained by gradient; by default each head's own."
+        ),
+    ] = None,
     device: Device = "auto",
     out: Annotated[
         Path | None, typer.Option(help="Write all accuracies to this .csv or .parquet.")
     ] = None,
 ) -> None:
-    """Rank heads on a stream, by test rows; `lastlayer advise` says which one to use."""
+    """Rank heads on a stream by their accuracy on test rows; to choose one, use advise."""
     from lastlayer import load_features, study  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.catalogue import all_heads  # noqa: PLC0415
 
@@ -71,7 +80,7 @@ def compare(
     print(columns(_ranked(ranking), indent="  "))
     if ranking["accuracy"][0] is None:
         print("\nNo head has learned anything: use a smaller learning rate.")
-    print("\nOn everything at once:")
+    print("\nRetrained on everything at once:")
     for line in _retrained(data, chosen, ranking["head"].to_list(), device):
         print(f"  {line}")
     print(f"\n{_measured_on(len(data.test), features)}{not_used(data.validation)}")
@@ -80,17 +89,17 @@ def compare(
 
 
 def _measured_on(n: int, features: str) -> str:
-    """Say on which rows the ranking was made, and what to use to choose a head."""
+    """Return which rows the ranking is based on, and what to use to choose a head."""
     return (
-        f"Measured on the {n} test rows, all tasks', after the last task; ± is over the orders "
+        f"Measured on the {n} test rows of all tasks after the last task; ± is over the orders "
         f"of the tasks, not over rows.\nThe best on these rows need not be the best on others: to "
-        f"choose a head, ask `lastlayer advise {features}`, which judges on rows held out of the "
+        f"choose a head, use `lastlayer advise {features}`, which judges on rows held out of the "
         "training data."
     )
 
 
 def _retrained(data: "Features", scenario: str, heads: Sequence[str], device: str) -> Iterator[str]:
-    """Say what a softmax regression reaches, on the features and behind the best head's map."""
+    """Yield what a softmax regression reaches, on the features and behind the best head's map."""
     from lastlayer import study  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.catalogue import split_name  # noqa: PLC0415
     from lastlayer.heads import options_of  # noqa: PLC0415
@@ -120,7 +129,7 @@ def _orders(text: str) -> list[int]:
 def _scenario(
     features: str, label: str | None, scenario: str | None, incremental: str | None, by: str | None
 ) -> str:
-    """Give the one scenario that is meant; bundled features have one of their own."""
+    """Return the scenario that the options describe; bundled features have a default."""
     from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
     from lastlayer.features.load import SHORT  # noqa: PLC0415
 
@@ -131,13 +140,16 @@ def _scenario(
         given = [own]
     if len(given) != 1:
         found = " and ".join(given) or "none"
-        raise OptionError(f"expected one of --scenario, --incremental and --by, got {found}")
+        raise OptionError(
+            f"expected one of --scenario, --incremental and --by, got {found}; "
+            "`lastlayer list scenarios` shows how a scenario is written"
+        )
     _check_label(given[0], label)
     return given[0]
 
 
 def _check_label(scenario: str, label: str | None) -> None:
-    """Refuse to learn another label column than the one that was asked for."""
+    """Refuse a scenario that learns another label column than the one asked for."""
     from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
     from lastlayer.study import ScenarioSpec  # noqa: PLC0415
 
@@ -146,8 +158,8 @@ def _check_label(scenario: str, label: str | None) -> None:
     learned = columns[-1] if columns else spec.label
     if label is not None and learned not in (None, label):
         raise OptionError(
-            f"scenario '{scenario}' learns '{learned}', got --label {label}: name another scenario "
-            "with --scenario, --incremental or --by"
+            f"scenario '{scenario}' learns '{learned}', got --label {label}: choose another "
+            "scenario with --scenario, --incremental or --by"
         )
 
 

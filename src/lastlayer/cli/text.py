@@ -1,6 +1,10 @@
 """Tables as plain text: columns side by side, one line for each row, on any screen."""
 
 from collections.abc import Iterable, Sequence, Sized
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lastlayer.heads import Calibration
 
 
 def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
@@ -20,7 +24,7 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
 
 
 def spread(mean: float | None, deviation: float | None) -> str:
-    """Write a percentage with its deviation; one run has none, and what is not there is empty.
+    """Return a percentage with its deviation, if there is one; empty without a percentage.
 
     >>> spread(66.9, 0.021), spread(66.9, None)
     ('66.90 ± 0.02', '66.90')
@@ -36,14 +40,24 @@ def percent(share: float | None) -> float | None:
 
 
 def not_used(validation: Sized | None) -> str:
-    """Say of a validation split, where there is one, that it takes no part."""
+    """Return a sentence saying that the validation split, if there is one, is not used."""
     return "" if validation is None else f"\nIts {len(validation)} validation rows are not used."
 
 
 def count(n: int, noun: str) -> str:
-    """Write a number of things.
+    """Return a number of things in words.
 
     >>> count(1, "order"), count(8, "order")
     ('1 order', '8 orders')
     """
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def describe_calibration(found: "Calibration") -> str:
+    """Say in one line what a head was calibrated with, and whether that still holds."""
+    if found.stale:
+        return "calibration out of date, it has learned since: lastlayer calibrate makes it anew"
+    return (
+        f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}, and unknown "
+        f"inputs from a share of 1/{found.rows + 1} on"
+    )

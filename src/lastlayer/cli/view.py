@@ -22,7 +22,7 @@ EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 class View:
-    """Counts runs as they are kept, and draws them on stderr; with ``quiet`` it only counts."""
+    """Counts runs as they are saved, and draws them on stderr; with ``quiet`` it only counts."""
 
     def __init__(self, quiet: bool) -> None:
         self.planned = self.kept = self.failed = 0
@@ -50,13 +50,13 @@ class View:
             self._live.stop()
 
     def start(self, planned: int, kept: int) -> None:
-        """Take note of how much there is, and how much of it is there."""
+        """Record how many runs there are, and how many of them are done."""
         self.planned, self.kept = planned, kept
-        known = f", {kept} of them there already" if kept else ""
+        known = f", {kept} of them already done" if kept else ""
         self._console.print(f"{count(planned, 'run')}{known}")
 
     def progress(self, done: int, total: int) -> None:
-        """Take note of the work done; called from any thread."""
+        """Record the work done; called from any thread."""
         self._progress.update(self._bar, completed=done, total=total)
         self._meter.reach(done, total)
         now, left = time.monotonic(), self._meter.left
@@ -67,7 +67,7 @@ class View:
         self._console.print(f"{done / total:4.0%}  {kept}, {duration(left)} left")
 
     def take(self, outcomes: "list[Outcome]") -> None:
-        """Take note of runs that are kept, and of those that failed."""
+        """Record the runs that were saved, and those that failed."""
         from lastlayer.study import Result  # noqa: PLC0415  (keeps --help quick)
 
         for outcome in outcomes:
@@ -80,8 +80,8 @@ class View:
                 self.failed += 1
 
     def wait(self) -> None:
-        """Say that another process is at work."""
-        self._console.print("another process is writing there: waiting for it to end")
+        """Print that another process is writing."""
+        self._console.print("another process is writing there: waiting for it to finish")
 
     def _draw(self) -> Group:
         self._progress.update(self._bar, description=f"{self.kept} of {self.planned} runs")

@@ -20,7 +20,7 @@ Names = dict[str, tuple[str, ...]]
 
 
 def as_features(z: Any) -> Tensor:
-    """Give features as float16 or float32: those are kept, all other numbers become float32.
+    """Return features as float16 or float32: those are kept, all other numbers become float32.
 
     >>> as_features([[1, 2], [3, 4]])
     tensor([[1., 2.],
@@ -65,14 +65,14 @@ def part(z: Any, columns: Columns, test: float, seed: int) -> tuple[FeatureSet, 
 
 
 def join(splits: Mapping[str, tuple[Any, Columns]]) -> tuple[dict[str, FeatureSet], Names]:
-    """Take splits as they are, train first; a class has the same number in all of them."""
+    """Join existing splits, train first; a class has the same number in all of them."""
     columns = splits["train"][1]
     for split, (_, others) in splits.items():
         expect(others, Mapping, f"the columns of {split}", "a table of names and values")
         unknown = set(others) - set(columns)
         if unknown:
             raise OptionError(
-                f"expected label columns that train has too, got {sorted(map(str, unknown))}"
+                f"expected label columns that train also has, got {sorted(map(str, unknown))}"
             )
     codes: dict[str, dict[str, Tensor]] = {split: {} for split in splits}
     names: Names = {}

@@ -18,7 +18,7 @@ from lastlayer.names import printable
 
 @dataclass(frozen=True)
 class Origin:
-    """Where features come from, in words; what is not known is empty."""
+    """Where features come from, in words; unknown parts are empty."""
 
     dataset: str = ""
     backbone: str = ""
@@ -104,7 +104,7 @@ class Features:
         if not isinstance(test, tuple) or len(test) not in (2, 3):
             parts = f"{len(test)} parts" if isinstance(test, tuple) else type(test).__name__
             raise OptionError(
-                "expected a tuple (z, y) or (z, y, columns), or a part to draw, as test, "
+                "expected test as a tuple (z, y) or (z, y, columns), or as the part to draw, "
                 f"got {parts}"
             )
         further = test[2] if len(test) == 3 else {}
@@ -150,7 +150,7 @@ class Features:
 
     @property
     def splits(self) -> dict[str, FeatureSet]:
-        """The splits that there are, by name: train, test, and validation where one was brought."""
+        """The splits by name: train, test, and validation if there is one."""
         further = {} if self.validation is None else {"validation": self.validation}
         return {"train": self.train, "test": self.test, **further}
 
@@ -170,14 +170,14 @@ class Features:
         return self.train.in_features
 
     def with_label(self, label: str) -> Self:
-        """Give the same features with another primary label column."""
+        """Return the same features with another primary label column."""
         splits: dict[str, Any] = {
             name: replace(split, label=label, check=False) for name, split in self.splits.items()
         }
         return replace(self, **splits)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file that ``load_features`` reads: whole, or not at all."""
+        """Write a file that ``load_features`` reads, completely or not at all."""
         metadata = {
             "label": self.label,
             "names": {column: list(names) for column, names in self.names.items()},
@@ -227,14 +227,14 @@ class Features:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingFeatures:
-    """Features of which none are for a test: enough to ask which head suits them."""
+    """Features without test rows: enough to ask which head suits them."""
 
     train: FeatureSet
     names: Mapping[str, tuple[str, ...]]  # per label column, the name of each class
 
     @property
     def test(self) -> None:
-        """There is none."""
+        """No test rows: None."""
         return
 
     def __repr__(self) -> str:
@@ -246,7 +246,7 @@ class TrainingFeatures:
 
 
 def _printable_names(names: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Check names of classes, and spell out what cannot be printed in them, whoever gave them."""
+    """Check names of classes, and spell out unprintable characters in them."""
     expect(names, Mapping, "names", "a table of columns and the names of their classes")
     made = {}
     for column, given in names.items():

@@ -1,4 +1,4 @@
-"""What only an extra brings: asked for when it is needed, and named when missing."""
+"""Packages from extras: imported when they are needed, and named when they are missing."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,16 +8,16 @@ from lastlayer.errors import MissingPackageError
 
 @contextmanager
 def extra(name: str, purpose: str) -> Iterator[None]:
-    """Say how to install what an import within lacks."""
+    """Turn a failed import inside the block into an error that says how to install the extra."""
     try:
         yield
     except ImportError as error:
         raise MissingPackageError(
-            f"{purpose} needs a package that is not installed ({error}): "
-            f"the extra '{name}' brings it, in a clone by: pip install '.[{name}]'"
+            f"{purpose} needs the extra '{name}', which is not installed ({error}): "
+            f"in the clone, run: pip install '.[{name}]'"
         ) from error
 
 
 def images_extra(purpose: str) -> AbstractContextManager[None]:
-    """Say how to install what only ``images`` brings."""
+    """Do the same for the extra ``images``."""
     return extra("images", purpose)

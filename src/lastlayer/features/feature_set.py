@@ -1,4 +1,4 @@
-"""Frozen features of one split, with their labels, checked at the door."""
+"""Frozen features of one split, with their labels, checked on arrival."""
 
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
@@ -95,7 +95,9 @@ def _check_column(name: str, column: Tensor, n: int) -> None:
     if column.dtype != torch.int64:
         raise LabelError(f"expected labels '{name}' of type int64, got {column.dtype}")
     if column.shape != (n,):
-        raise ShapeError(f"expected {n} labels in '{name}', got shape {tuple(column.shape)}")
+        raise ShapeError(
+            f"expected {n} labels in '{name}', one for each row, got shape {tuple(column.shape)}"
+        )
     if column.min() < 0:
         raise LabelError(f"expected labels from 0, got {column.min()} in '{name}'")
 
@@ -109,5 +111,5 @@ def _check_finite(z: Tensor) -> None:
             row = start + int(bad.int().argmax())
             raise DataError(
                 f"expected finite features within {str(z.dtype).removeprefix('torch.')}, "
-                f"got NaN or infinity in row {row}"
+                f"got NaN or infinity in row {row}: mend or drop such rows"
             )

@@ -251,13 +251,20 @@ def _read_columns(table: Table, chosen: Chosen, wish: _Wish, *further: str) -> S
         z = _texts(chosen.embedding, read)
     else:
         read = table.read(chosen.embedding, list(names.values()))
-        z = _stacked(table, chosen.embedding, read)
+        z = stacked(table, chosen.embedding, read)
     columns = {name: _as_labels(column, read[column]) for name, column in names.items()}
     return Split(z, columns)
 
 
-def _stacked(table: Table, names: Sequence[str], read: Mapping[str, Array]) -> Array:
-    """Give the embeddings (n, h), of one column of vectors or of many of numbers."""
+def stacked(table: Table, names: Sequence[str], read: Mapping[str, Array], start: int = 0) -> Array:
+    """Return the embeddings (n, h), of one column of vectors or of many of numbers.
+
+    Args:
+        table: Where they are from.
+        names: The columns.
+        read: What was read of them.
+        start: The first row that was read, for messages.
+    """
     for name in names:
         if read[name].dtype.kind in "OU":
             raise DataError(
@@ -279,7 +286,7 @@ def _stacked(table: Table, names: Sequence[str], read: Mapping[str, Array]) -> A
         where = names[int((~np.isfinite(z[bad[0]])).argmax())] if len(names) > 1 else names[0]
         raise DataError(
             f"expected finite numbers in column '{where}' of {table.source}, within {z.dtype}, got "
-            f"NaN or infinity in row {bad[0]}"
+            f"NaN or infinity in row {start + bad[0]}"
         )
     return z
 

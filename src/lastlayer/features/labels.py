@@ -34,7 +34,7 @@ def encode(name: str, *parts: Any) -> tuple[list[Tensor], tuple[str, ...]]:
 
 
 def as_array(values: Any, what: str) -> Array:
-    """Make an array of numpy, of lists, or of anything that says how."""
+    """Return an array from numpy, lists, or anything that converts itself to one."""
     try:
         array = np.asarray(values)
     except Exception as error:  # an object may raise anything
@@ -47,7 +47,7 @@ def as_array(values: Any, what: str) -> Array:
 
 
 def _number_text(columns: Sequence[Sequence[str]]) -> tuple[list[Tensor], tuple[str, ...]]:
-    """Number text as Python holds it: numpy's own would be as wide as the longest everywhere."""
+    """Number text as Python strings: numpy's would make every one as wide as the longest."""
     names = sorted(set(chain.from_iterable(columns)))
     number = {name: place for place, name in enumerate(names)}
     codes = (torch.tensor([number[value] for value in column]).long() for column in columns)
@@ -55,7 +55,7 @@ def _number_text(columns: Sequence[Sequence[str]]) -> tuple[list[Tensor], tuple[
 
 
 def _as_column(name: str, values: Any) -> Array | list[str]:
-    """Give a column as whole numbers or text, which is what can be sorted and named."""
+    """Return a column as whole numbers or text, which can be sorted and named."""
     if isinstance(values, Tensor):
         check_dense(values, f"labels '{name}'")
         if values.is_floating_point():
@@ -93,7 +93,7 @@ def refuse_mixed(name: str, values: Sequence[Any]) -> None:
 
 
 def _plain(name: str, array: Array) -> Array | list[str]:
-    """Take objects as whole numbers if all are, else as text."""
+    """Return objects as whole numbers if all of them are, else as text."""
     # Dates as numpy writes them; tolist would make numbers of those finer than a microsecond.
     values = (array.astype(np.str_) if array.dtype.kind in "Mm" else array).tolist()
     try:

@@ -50,8 +50,7 @@ def _path(name: str | os.PathLike[str]) -> Path:
         return Path(__file__).parent / "bundled" / look_up(name, known, "feature set")
     except UnknownNameError as error:
         raise UnknownNameError(
-            f"{error}; or give the path of a file that 'lastlayer import' or 'lastlayer extract' "
-            "made"
+            f"{error}; or pass the path of a file made by 'lastlayer import' or 'lastlayer extract'"
         ) from None
 
 

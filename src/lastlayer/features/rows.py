@@ -1,4 +1,4 @@
-"""Rows to learn, answer or forget: of features, or straight from a table of another program."""
+"""Rows to learn, predict or forget: from features, or straight from another program's table."""
 
 import os
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ def read_rows(
     label: str | None = None,
     labelled: bool = True,
 ) -> list[Rows]:
-    """Give the rows of features, by name, file or object, or of a table, split by split.
+    """Return the rows of features, by name, file or object, or of a table, split by split.
 
     Args:
         source: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes;
@@ -56,7 +56,7 @@ def read_rows(
         return source
     if isinstance(source, Features) or not _is_table(source):
         if embedding is not None:
-            raise OptionError("expected --embedding with a table only: features have no columns")
+            raise OptionError("--embedding is for tables only: a features file has no columns")
         found = _of_features(source, label)
     else:
         found = _of_table(source, embedding, label, labelled)

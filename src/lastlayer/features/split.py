@@ -1,4 +1,4 @@
-"""Part the rows of a data set into train and test, class by class, the same for a seed."""
+"""Split the rows of a data set into train and test, class by class, the same for a seed."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from lastlayer.errors import DataError, OptionError
 
 
 def stratified(y: Tensor, test: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Draw the test rows: of each class that part, but at least one and never all.
+    """Draw the test rows: that part of each class, but at least one row and never all.
 
     A class with a single sample stays in train. Both row indices are ascending.
 
@@ -26,5 +26,5 @@ def stratified(y: Tensor, test: float, seed: int) -> tuple[Tensor, Tensor]:
         n = len(rows)
         chosen[rows[: min(max(round(n * test), 1), n - 1)] if n > 1 else rows[:0]] = True
     if not chosen.any():
-        raise DataError("expected a class with two samples or more to draw a test set from")
+        raise DataError("expected a class with at least two samples to draw a test set from")
     return (~chosen).nonzero()[:, 0], chosen.nonzero()[:, 0]

@@ -10,6 +10,7 @@ from typing import Any
 from lastlayer.arguments import kind_of
 from lastlayer.catalogue import card_of, split_name
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
+from lastlayer.heads.calibration import Calibration
 from lastlayer.heads.gradient.head import GradientHead
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.head_file import HeadFile, read_head
@@ -34,7 +35,7 @@ def make_head(
     preset: Preset = "exact",
     **options: Any,
 ) -> Head:
-    """Make a head by its name, its mask in the name ("cosine+single") or beside it.
+    """Make a head by its name; its mask is part of the name ("cosine+single") or an argument.
 
     Args:
         name: one of ``lastlayer.catalogue.HEADS``.
@@ -62,7 +63,7 @@ def make_head(
 
 
 def options_of(name: str) -> tuple[str, ...]:
-    """Name what can be set about a head beyond its sizes, mask and preset.
+    """Return the options of a head beyond its sizes, mask and preset.
 
     >>> options_of("slda")
     ('shrinkage', 'prior', 'per_class_scatter', 'half_life')
@@ -94,24 +95,27 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 
 
 def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
-    """Make the head that a file tells of."""
+    """Make the head that a file describes."""
     try:
         head = make_head(file.name, **_as_written(file.name, file.settings))
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
+        if "calibration" in file.parts:
+            head.calibration = Calibration.read(file.parts["calibration"])
     except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes
         raise FileFormatError(f"{path} does not hold a head of this version: {error}") from error
     return head
 
 
 def _as_written(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Write out the start of a head of version 0.1, so that its new rows go on as they did."""
+    """Fill in the start of a head of version 0.1, so that its new rows start as they did."""
     if settings.get("preset") != "paper" or "start" in settings or not card_of(name).starts:
         return dict(settings)
     return {**settings, "start": card_of(name).start_before_choice(settings.get("mask", "none"))}
 
 
 __all__ = [
+    "Calibration",
     "FeatureMap",
     "GradientHead",
     "Head",

@@ -13,7 +13,7 @@ _PLAIN = (torch.float32, torch.float64)  # what numpy and BLAS add up
 
 
 def are_usable(z: Tensor) -> bool:
-    """Say whether all features are finite and small enough that their squares add up."""
+    """Return whether all features are finite and small enough that their squares add up."""
     if z.is_cpu and z.numel() < SMALL and z.dtype in _PLAIN:
         # NaN, infinity and large numbers show in the sum of squares, which is found fastest.
         flat = z.numpy()
@@ -24,13 +24,13 @@ def are_usable(z: Tensor) -> bool:
 
 
 def check_float_type(dtype: object) -> None:
-    """Refuse what is no type of the parameters of a layer; None is PyTorch's default."""
+    """Refuse a type that a layer's parameters cannot have; None is PyTorch's default."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ArgumentError(f"expected a floating-point type as dtype, got {short(dtype)}")
 
 
 def bad_features(z: Tensor) -> DataError:
-    """Make the error that says what is wrong with features that cannot be learned from."""
+    """Return an error saying what is wrong with features that cannot be learned from."""
     bad = sum(int((~torch.isfinite(part)).any(dim=1).sum()) for part in z.split(1 << 16))
     if bad:
         return DataError(f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows")

@@ -3,8 +3,9 @@
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
@@ -17,15 +18,25 @@ from lastlayer.errors import (
     DataError,
     LabelError,
     MergeError,
+    NotCalibratedError,
     NotLearnedError,
     OptionError,
     ShapeError,
     StateError,
     UnsupportedError,
 )
+from lastlayer.heads.calibration import (
+    Calibration,
+    a_share,
+    fit_temperature,
+    rows_for_temperature,
+)
 from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
+from lastlayer.heads.graph import Graph, Inference, Value, is_traced
 from lastlayer.heads.head_file import write_head
 from lastlayer.heads.impossible import ImpossibleError
+from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.undo import AllOrNothing
 from lastlayer.names import printable
@@ -70,6 +81,8 @@ class Head(Resizable, ABC):
         self.preset = cast(Preset, choice(preset, ("exact", "paper"), "preset"))
         self.options = options
         self._class_names: tuple[str, ...] | None = None
+        self._calibration: Calibration | None = None
+        self._derived: dict[str, Any] = {}  # what was made of the head as it is, when asked for
         self._stale = True
         self.register_buffer("seen", torch.zeros(n_classes, dtype=torch.bool))
 
@@ -106,6 +119,11 @@ class Head(Resizable, ABC):
         return "counts are checked; that it was these very samples cannot be proven"
 
     @property
+    def calibration_part(self) -> dict[str, Any] | None:
+        """What a file keeps of its calibration."""
+        return None if self._calibration is None else self._calibration.document()
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The arguments that would make such a head anew."""
         return {"in_features": self.in_features, "preset": self.preset, **self.options}
@@ -115,32 +133,164 @@ class Head(Resizable, ABC):
         """What it can do, made as it is; its card states the same of its default options."""
         return Abilities()
 
+    @property
+    def rows_to_begin(self) -> int:
+        """How many more rows must come before all of it is fixed that depends on the first ones."""
+        return 0
+
+    def fresh(self, n_classes: int = 0, first: Tensor | None = None) -> Self:
+        """Return such a head that has learned nothing, to be merged with this one.
+
+        Args:
+            n_classes: classes known beforehand.
+            first: rows (n, h) that fix, with those that it keeps, what depends on the first ones;
+                they are not learned.
+        """
+        self._check_able("merges", "be learned in parts, as shards are,")
+        return type(self)(**self.settings, n_classes=n_classes).to(self.seen.device)
+
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
         z, y, most = self._check_batch(z, y)
-        if most < 0 or (most < self.n_classes and self._wait(z, y)):
+        if most < 0:
+            return
+        if most < self.n_classes and self._wait(z, y):
+            self._outdate()
             return
         with AllOrNothing(self), learning():
             if most >= self.n_classes:
                 self._grow(most + 1)
             self.seen = self.seen.index_fill(0, y, True)
             self._learn(z, y)
+            self._outdate()
             self._stale = True
 
     def forward(self, z: Tensor) -> Tensor:
         """Give the logits (n, n_classes); under "exact" a class never seen gets −∞."""
-        z = self._ready(z)
-        parts = [self._scores(part) for part in self._pieces(z)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return self._by_pieces(z, self._scores)
 
-    def predict(self, z: Tensor) -> Tensor:
-        """Give the class (n,) with the largest logit, the lowest such class at a tie."""
+    def predict(self, z: Tensor, unknown: float | None = None) -> Tensor:
+        """Give the class (n,) with the largest logit, the lowest such class at a tie.
+
+        Args:
+            z: features (n, h).
+            unknown: answer −1, "I don't know", to inputs that are stranger than all but this share
+                of the known ones; needs ``calibrate``. None: answer every input with a class.
+        """
+        if unknown is None:
+            return self._by_pieces(z, lambda part: self._scores(part).argmax(dim=-1))
+        limit = self.limit(unknown)
+
+        def answer(part: Tensor) -> Tensor:
+            logits, novelty = self._judge(part)
+            return logits.argmax(dim=-1).masked_fill(novelty > limit, -1)
+
+        return self._by_pieces(z, answer)
+
+    def novelty(self, z: Tensor) -> Tensor:
+        """Return how strange each input is (n,), in float64: the larger, the less it is known.
+
+        What is measured depends on the head: a distance to what it has learned where it keeps that,
+        else the energy −log Σ exp(logit). Only the order of such numbers means something.
+        """
+        return self._by_pieces(z, lambda part: self._judge(part)[1])
+
+    def judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits and novelty at once, for less work than one after the other."""
+        judged = [self._judge(part) for part in self._pieces(self._ready(z))]
+        logits, novelty = zip(*judged, strict=True)
+        return torch.cat(logits), torch.cat(novelty)
+
+    def probabilities(self, z: Tensor) -> Tensor:
+        """Return how probable each class is (n, n_classes), in float64.
+
+        Logits are divided by ``temperature`` before the softmax. Without ``calibrate`` that is the
+        head's own, and of heads trained by gradient 1: they order the classes, little more.
+        """
+        _ = self.temperature  # before the work: it may be out of date
+        return self._by_pieces(z, lambda part: self.probabilities_of(self._scores(part)))
+
+    def probabilities_of(self, logits: Tensor) -> Tensor:
+        """Return the probabilities that belong to logits (n, n_classes) of this head."""
+        evidence = logits if self._calibration is None else self._evidence(logits)
+        return torch.softmax(evidence.double() / self.temperature, dim=-1)
+
+    @property
+    def temperature(self) -> float:
+        """What logits are divided by to become probabilities: by ``calibrate``, or the head's own.
+
+        Where the head has changed since it was calibrated it is unknown: NotCalibratedError.
+        """
+        if self._calibration is None:
+            self._check_learned()
+            self._refresh_if_stale()
+            return self._own_temperature()
+        return self._calibrated().temperature
+
+    def limit(self, unknown: float) -> float:
+        """Return the novelty above which ``predict(z, unknown)`` answers −1."""
+        a_share(unknown, "unknown")
+        return self._calibrated().limit(unknown)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """What ``calibrate`` found; its ``stale`` says whether the head has changed since."""
+        return self._calibration
+
+    @calibration.setter
+    def calibration(self, found: Calibration | None) -> None:
+        if found is not None:
+            expect(found, Calibration, "calibration", "a Calibration or None")
+        self._calibration = found
+
+    def calibrate(self, z: Tensor, y: Tensor) -> None:
+        """Find out how sure to be, on features ``z`` (n, h), labels ``y`` that it has not learned.
+
+        It keeps a temperature, so that probabilities are right on average, and limits of novelty
+        for ``predict(z, unknown=share)``, which hold as long as inputs are like these rows; it
+        keeps no row. What the head answers does not change. Any ``observe``, ``merge`` or
+        ``forget`` makes it out of date. Every class that was learned must be among the rows.
+
+        >>> import lastlayer as ll
+        >>> data = ll.load_features("cifar10")
+        >>> head = ll.make_head("slda", in_features=64)
+        >>> head.observe(data.train.z, data.train.y)
+        >>> head.calibrate(data.test.z[:5000], data.test.y[:5000])
+        >>> answers = head.predict(data.test.z[5000:], unknown=0.05)
+        >>> round((answers == -1).double().mean().item(), 3)
+        0.046
+        """
         z = self._ready(z)
-        parts = [self._scores(part).argmax(dim=-1) for part in self._pieces(z)]
+        _check_label_kind(y, len(z))
+        if not len(z):
+            raise DataError("expected rows to calibrate with, got none")
+        y = y.to(device=self.seen.device, dtype=torch.int64)
+        self._check_calibration_rows(z, y)
+        fitted = rows_for_temperature(len(z), self.n_classes).to(self.seen.device)
+        wanted = torch.zeros(len(z), dtype=torch.bool, device=self.seen.device)
+        wanted[fitted] = True
+        novelty, evidence, start = [], [], 0
+        for part in self._pieces(z):
+            logits, strange = self._judge(part)
+            novelty.append(strange)
+            evidence.append(self._evidence(logits)[wanted[start : start + len(part)]])
+            start += len(part)
+        temperature = fit_temperature(torch.cat(evidence), y[fitted])
+        self._calibration = Calibration.of(temperature, torch.cat(novelty))
+
+    def _by_pieces(self, z: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Check what is asked, and answer it piece by piece."""
+        z = self._ready(z)
+        parts = [answer(part) for part in self._pieces(z)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _ready(self, z: Tensor) -> Tensor:
         """Check what is asked, and make the head ready to answer."""
+        if is_traced():
+            raise UnsupportedError(
+                f"this '{self.name}' head cannot be traced or exported itself, since it looks at "
+                "its inputs: take head.as_module(), or write head.export_onnx(path)"
+            )
         z = self._check_features(z, move=False)
         self._check_learned()
         self._refresh_if_stale()
@@ -171,6 +321,8 @@ class Head(Resizable, ABC):
         with learning():
             merged = self._merge(other)
         merged._class_names = names
+        merged._calibration = self._calibration or other._calibration
+        merged._outdate()
         return merged
 
     def forget(self, z: Tensor, y: Tensor) -> None:
@@ -194,6 +346,7 @@ class Head(Resizable, ABC):
                 raise DataError(
                     f"cannot forget these {len(y)} samples{of}: {error.reason}; nothing was changed"
                 ) from None
+            self._outdate()
             self._stale = True
 
     def forget_class(self, y: int) -> None:
@@ -209,6 +362,7 @@ class Head(Resizable, ABC):
             self._forget_class(number)
             stays = torch.arange(self.n_classes, device=self.seen.device) != number
             self.seen = self.seen & stays
+            self._outdate()
             self._stale = True
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
@@ -222,16 +376,90 @@ class Head(Resizable, ABC):
             "by gradient have as_layer()"
         )
 
+    def as_module(
+        self, unknown: float | None = None, dtype: torch.dtype | None = None
+    ) -> Inference:
+        """Give the head as it is now as a module that only answers, to put on a network or export.
+
+        It checks nothing and learns nothing. Its ``forward(z)`` gives the class (n,), how probable
+        each class is (n, n_classes) and the novelty (n,), as ``predict``, ``probabilities`` and
+        ``novelty`` do, but for rounding.
+
+        Args:
+            unknown: answer −1 where ``predict(z, unknown)`` does; None: never.
+            dtype: of its numbers, torch.float32 or float64; None: PyTorch's default, float32.
+
+        >>> import torch, lastlayer as ll
+        >>> head = ll.make_head("mean", in_features=1)
+        >>> head.observe(torch.tensor([[0.0], [1.0], [8.0], [9.0]]), torch.tensor([0, 0, 1, 1]))
+        >>> label, probabilities, novelty = head.as_module()(torch.tensor([[2.0]]))
+        >>> label.tolist(), novelty.tolist()
+        ([0], [1.5])
+        """
+        return self.answering(unknown, dtype)
+
+    def answering(
+        self, unknown: float | None = None, dtype: torch.dtype | None = None, divide_by: float = 1.0
+    ) -> Inference:
+        """Give ``as_module()`` for features that are divided by a number first."""
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        if dtype not in (torch.float32, torch.float64):
+            raise ArgumentError(f"expected dtype torch.float32 or float64, got {short(dtype)}")
+        self._check_learned()
+        limit = None if unknown is None else self.limit(unknown)
+        temperature = self.temperature
+        self._refresh_if_stale()
+        with learning():
+            graph = Graph(dtype, self.seen.device)
+            z = Value(graph, "z")
+            if divide_by != 1:
+                z = z / torch.full((self.in_features,), divide_by, dtype=torch.float64)
+            logits, novelty = self._answer_graph(z)
+            evidence = logits if self._calibration is None else self._evidence_graph(logits)
+            probabilities = graph.add("Softmax", evidence / temperature, axis=1)
+            label = graph.add("ArgMax", logits, axis=1, keepdims=0)
+            if limit is not None:
+                # The row that set the limit must not be turned away for a digit that is rounded.
+                slack = 1e-5 if dtype == torch.float32 else 1e-10
+                strange = graph.add("Greater", novelty, limit + slack * abs(limit))
+                label = graph.add("Where", strange, torch.tensor([-1]), label)
+        about = {
+            "head": self.name,
+            "in_features": self.in_features,
+            "class_names": self.class_names or [str(c) for c in range(self.n_classes)],
+            "calibrated": self._calibration is not None,
+            "temperature": temperature,
+            "unknown": unknown,
+            "limit": limit,
+            "limits": {} if self._calibration is None else self._calibration.usual_limits(),
+        }
+        return Inference(graph, (label, probabilities, novelty), about)
+
+    def export_onnx(
+        self,
+        path: str | os.PathLike[str],
+        unknown: float | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        """Write ``as_module(unknown, dtype)`` to an ONNX file, for a service to run.
+
+        Class names, temperature and limits of novelty are in its metadata. Needs the extra
+        ``onnx``.
+        """
+        write_onnx(self.answering(unknown, dtype), path)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
-        parts = {"class_names": self.class_names}
+        parts = {"class_names": self.class_names, "calibration": self.calibration_part}
         write_head(path, self.name, self.settings, self.state_dict(), parts)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Take over a state of such a head, of any number of classes; or stay as before."""
         with AllOrNothing(self):
             try:
-                return super().load_state_dict(*args, **kwargs)
+                found = super().load_state_dict(*args, **kwargs)
+                self._outdate()
+                return found
             except (AttributeError, KeyError, RuntimeError) as error:
                 raise StateError(
                     f"expected the state of such a '{self.name}' head: {short(error, 300)}"
@@ -252,6 +480,7 @@ class Head(Resizable, ABC):
         if self._stale:
             with AllOrNothing(self), learning():
                 self._refresh()
+                self._derived = {}
                 self._stale = False
 
     def _grow(self, n_classes: int) -> None:
@@ -264,6 +493,84 @@ class Head(Resizable, ABC):
 
     def _all_seen(self) -> bool:
         return bool(self.seen.numpy().all() if self.seen.is_cpu else self.seen.all())
+
+    # How strange and how sure: what a head may know better than the contract.
+
+    def _judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the logits (n, n_classes) of some rows, and how strange they are (n,)."""
+        logits = self._scores(z)
+        with torch.no_grad():
+            novelty = self._novelty(z.to(self.seen.device), logits)
+        return logits, novelty.double().nan_to_num(torch.finfo(torch.float64).max)
+
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        """Measure how strange some rows (n, h) with these logits are (n,)."""
+        return -torch.logsumexp(logits.double(), dim=-1)
+
+    def _evidence(self, logits: Tensor) -> Tensor:
+        """Give what calibrated probabilities are the softmax of, after a temperature."""
+        return logits
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        """Write down how logits and novelty come from features; it is ready to answer."""
+        raise UnsupportedError(
+            f"a '{self.name}' head cannot become a module or an ONNX file: it does not say how it "
+            "answers in their operations"
+        )
+
+    def _evidence_graph(self, logits: Value) -> Value:
+        """Write down ``_evidence``."""
+        return logits
+
+    def _own_temperature(self) -> float:
+        """Give the temperature of a head that was not calibrated; it is ready to answer."""
+        return 1.0
+
+    def _rows_that_it_keeps(self) -> Memory | None:
+        """Give the rows that it has learned, if it keeps them."""
+        return None
+
+    def _outdate(self) -> None:
+        """Take note that the head is no longer the one that was calibrated."""
+        if self._calibration is not None and not self._calibration.stale:
+            self._calibration = replace(self._calibration, stale=True)
+
+    def _calibrated(self) -> Calibration:
+        """Give the calibration, if it is one of the head as it is."""
+        found = self._calibration
+        if found is None or found.stale:
+            why = "is not calibrated" if found is None else "has changed since it was calibrated"
+            raise NotCalibratedError(
+                f"this '{self.name}' head {why}: call calibrate(z, y) with rows that it has not "
+                "learned (in the shell: lastlayer calibrate)"
+                + ("" if found is None else ", or go without: calibration = None")
+            )
+        return found
+
+    def _check_calibration_rows(self, z: Tensor, y: Tensor) -> None:
+        """Refuse rows of classes not learned, a class without rows, and rows that were learned."""
+        least, most = _ends(y)
+        _check_range(least, most)
+        strange = y[(y >= self.n_classes) | ~self.seen[y.clamp(max=self.n_classes - 1)]]
+        if len(strange):
+            raise LabelError(
+                f"expected calibration rows of classes that the head has learned, got "
+                f"{self._called(int(strange[0]))}"
+            )
+        missing = (self.seen & (y.bincount(minlength=self.n_classes) == 0)).nonzero().flatten()
+        if len(missing):
+            few = ", ".join(self._called(c) for c in missing[:5].tolist())
+            more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+            raise DataError(
+                "expected calibration rows of every class that the head has learned, but there are "
+                f"none of {few}{more}"
+            )
+        memory = self._rows_that_it_keeps()
+        if memory is not None and (known := memory.known_too_often(z)):
+            raise DataError(
+                f"expected calibration rows that the head has not learned, but {known} of "
+                f"{len(z)} are among those that it keeps: hold rows out before it learns"
+            )
 
     # What a head needs only if its abilities say so.
 

@@ -7,8 +7,10 @@ head, the settings that make such a head anew, the format of the document, and w
 - ``labels``: of which type they were, where a classifier named them: "int64", "str", …
 - ``classifier``: with what a ``HeadClassifier`` was made, and where its random numbers are, so
   that it goes on as if it had never been saved.
-- ``calibration``: how logits become probabilities.
+- ``calibration``: the temperature that makes probabilities of logits, limits of novelty, and
+  whether the head has changed since (``Calibration``).
 - ``feature_map``: what is done to features before the head sees them: {"divide_by": 10.0}.
+- ``origin``: what it was learned from, in sentences, where that is many files.
 
 mean's sum of squared distances is the tensor ``statistics.spread``, NaN where a class was learned
 by version 0.1, which did not keep it. Files of 0.1 have no format and no optional part. A part
@@ -26,8 +28,7 @@ from lastlayer.errors import FileFormatError
 from lastlayer.files import read_tensors, write_tensors
 
 FORMAT = 2  # of the document; 1: version 0.1
-PARTS = ("class_names", "labels", "classifier", "feature_map", "calibration")
-_READ = PARTS[:4]  # the last has its place, and nobody fills it yet
+PARTS = ("class_names", "labels", "classifier", "feature_map", "origin", "calibration")
 
 
 class HeadFile(NamedTuple):
@@ -61,15 +62,21 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
     if type(version) is not int or version > FORMAT:
         raise FileFormatError(
             f"{path} has head format {version}, but this version reads up to {FORMAT}: "
-            "update lastlayer"
+            "upgrade lastlayer"
         )
     parts = {key: document[key] for key in document.keys() - {"head", "settings", "format"}}
-    for part in sorted(parts.keys() - set(_READ)):
+    for part in sorted(parts.keys() - set(PARTS)):
         raise FileFormatError(
-            f"{path} has a part '{part}', which this version cannot use: update lastlayer"
+            f"{path} has a part '{part}', which this version cannot use: upgrade lastlayer"
         )
     name, settings = document.get("head"), document.get("settings")
-    for part, kind in (("labels", str), ("classifier", dict), ("feature_map", dict)):
+    for part, kind in (
+        ("labels", str),
+        ("classifier", dict),
+        ("feature_map", dict),
+        ("calibration", dict),
+        ("origin", list),
+    ):
         if part in parts and not isinstance(parts[part], kind):
             raise FileFormatError(f"{path} does not say its {part} as this version does")
     if not isinstance(name, str) or not isinstance(settings, dict):

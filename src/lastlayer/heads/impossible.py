@@ -1,4 +1,4 @@
-"""The error of a head that is asked to forget what it cannot have observed."""
+"""The error of a head that is asked to forget samples it cannot have observed."""
 
 from lastlayer.errors import DataError
 

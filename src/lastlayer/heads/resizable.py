@@ -1,4 +1,4 @@
-"""A module whose buffers take on the sizes and types of the state that is loaded into it."""
+"""A module whose buffers take the sizes and types of the state that is loaded into it."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 class Resizable(nn.Module):
-    """A module as large as the stream it has seen: ``load_state_dict`` fits any number of classes.
+    """A module that grows with its stream: ``load_state_dict`` accepts any number of classes.
 
     Only the first dimension may differ, the classes; another feature size is refused as usual.
     """

@@ -69,7 +69,7 @@ class AllOrNothing:
 
 
 def in_block() -> bool:
-    """Tell whether what changes now may have to be undone."""
+    """Return whether a change made now may have to be undone."""
     return getattr(_LOCAL, "log", None) is not None
 
 
@@ -98,7 +98,7 @@ def remember(tensor: Tensor, rows: Tensor, old: Tensor | None = None) -> None:
 
 
 def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Give the rows (k, h) of a tensor as they are, to be kept until the outermost block ends."""
+    """Return the rows (k, h) of a tensor as they are, to be kept until the outermost block ends."""
     if not tensor.is_cpu or getattr(_LOCAL, "log", None) is None:
         return tensor[rows]
     shape = (rows.numel(), *tensor.shape[1:])
@@ -111,7 +111,7 @@ def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
-    """Give a module and all in it; nn.Module's own way takes longer than a small step."""
+    """Return a module and all in it; nn.Module's own way takes longer than a small step."""
     yield module
     for part in module._modules.values():
         if part is not None:

@@ -37,7 +37,7 @@ class Form:
         return tuple(p for p in self.parameters if p != self.gain or not self.fixed_gain)
 
     def logits(self, z: Tensor, p: Parameters) -> Tensor:
-        """Give the logits (…, n, N) of features ``z`` (…, n, h)."""
+        """Return the logits (…, n, N) of features ``z`` (…, n, h)."""
         x = unit(z)[0] if self.unit_input else z
         a = unit(p["weight"])[0] if self.unit_rows else p["weight"]
         logits = x @ a.mT
@@ -63,18 +63,18 @@ class Form:
 
 
 def gain_of_rows(form: Form, p: Parameters) -> Tensor:
-    """Give the gain (…, N) of each class, or (…, 1) where one is for all."""
+    """Return the gain (…, N) of each class, or (…, 1) where one is for all."""
     return p["scale"].unsqueeze(-1) if form.gain == "scale" else p["gamma"]
 
 
 def unit(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Give the directions of the vectors ``x`` (…, h) and 1/‖x‖; both are zero where x is zero."""
+    """Return the directions of the vectors ``x`` (…, h) and 1/‖x‖; both are 0 where x is 0."""
     inverse = inverse_norm(x)
     return x * inverse, inverse
 
 
 def inverse_norm(x: Tensor) -> Tensor:
-    """Give 1/‖x‖ (…, 1), and 0 where x is zero."""
+    """Return 1/‖x‖ (…, 1), and 0 where x is zero."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return torch.where(norm > 0, 1 / norm.clamp(min=torch.finfo(x.dtype).tiny), 0)
 

@@ -34,7 +34,7 @@ MASKS: Mapping[str, Keep] = {
 
 
 def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tensor:
-    """Give the mean cross-entropy after masking, as the paper trains with (a scalar).
+    """Return the mean cross-entropy after masking, as the paper trains with (a scalar).
 
     A masked logit becomes 0, not −∞: it still adds exp(0) = 1 to the softmax, but its class gets
     no gradient.

@@ -57,7 +57,7 @@ class Layer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Start anew."""
+        """Draw new first weights."""
         nn.init.kaiming_normal_(self.weight)
         if "bias" in self.form.parameters:
             bound = 1 / math.sqrt(self.in_features)
@@ -66,7 +66,7 @@ class Layer(nn.Module):
             self.gamma.copy_(self.weight.norm(dim=1))
 
     def parts(self) -> dict[str, Tensor]:
-        """Give the parameters by name, as the closed form takes them."""
+        """Return the parameters by name, as the closed form takes them."""
         return {name: getattr(self, name) for name in self.form.parameters}
 
     def forward(self, z: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Layer(nn.Module):
         return self.form.logits(z, self.parts())
 
     def extra_repr(self) -> str:
-        """Say the sizes, as nn.Linear does."""
+        """Return the sizes for ``repr``, as nn.Linear does."""
         return f"in_features={self.in_features}, out_features={self.out_features}"
 
 

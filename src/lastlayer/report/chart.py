@@ -42,12 +42,12 @@ def mask_scale() -> alt.Scale:
 
 
 def heads_of(table: pl.DataFrame) -> list[str]:
-    """Name the heads of a table in the order of all legends."""
+    """Return the heads of a table in the order of all legends."""
     return sorted(table["name"].unique(), key=place_of)
 
 
 def hidden_of(heads: Sequence[str]) -> list[str]:
-    """Name the heads that are switched off at first: none where there are few."""
+    """Return the heads that are switched off at first; none if there are few."""
     few = len(heads) <= MANY or not any(name in FIRST for name in heads)
     hidden = {*PAPER_HEADS} - {*FIRST}  # any other head is there because somebody wanted it
     return [] if few else [name for name in heads if name in hidden]
@@ -63,7 +63,7 @@ class HeadLook:
 
 
 def encode_heads(heads: Sequence[str], hidden: Sequence[str]) -> HeadLook:
-    """Return heads their look.
+    """Encode the look of heads.
 
     Args:
         heads: all that a chart holds.
@@ -88,12 +88,12 @@ def switched(chart: Chart, hidden: Sequence[str]) -> Chart:
 
 
 def sized(chart: Chart, height: float = HEIGHT, width: float = WIDTH) -> Chart:
-    """Return a chart the size it has outside the page."""
+    """Set the size that a chart has outside the page."""
     return chart.properties(width=width, height=height)
 
 
 def told(*fields: tuple[str, str]) -> list[alt.Tooltip]:
-    """Tell the exact numbers of a mean: what it is of, its deviation, and the number of runs."""
+    """Return tooltips with the exact numbers of a mean: its subject, deviation and runs."""
     return [
         *(alt.Tooltip(field, title=title) for field, title in fields),
         alt.Tooltip("mean:Q", title="mean, %", format=".4~f"),

@@ -1,4 +1,4 @@
-"""Colours by rule: each as far as can be from those before it, and dark enough for a white page.
+"""Colours by rule: each as far as possible from those before it, and dark enough on white.
 
 Distances are those of OKLab (Ottosson, 2020), as people see who have all kinds of cones and as
 those see who lack one (Machado, Oliveira and Fernandes, 2009).

@@ -1,4 +1,4 @@
-"""A program by itself: it draws the charts that it is given, one on each line of its input.
+"""A program of its own that draws the charts it is given, one on each line of its input.
 
 It imports nothing of lastlayer, so that it starts at once. A file appears under its name only when
 it is whole.

@@ -25,14 +25,14 @@ BUNDLE = "bundle.js"
 
 @dataclass(frozen=True)
 class Drawn:
-    """What came of the charts of a page."""
+    """The drawn charts of a page, and those that could not be drawn."""
 
     files: Mapping[str, bytes] = field(default_factory=dict)  # NAME.svg and NAME.pdf
     missing: Mapping[str, str] = field(default_factory=dict)  # name → why it was not drawn
 
 
 def draw(specs: Mapping[str, Mapping[str, Any]]) -> Drawn:
-    """Draw charts; those that cannot be drawn are left out, and it is said why.
+    """Draw charts; those that cannot be drawn are left out, with the reason.
 
     Args:
         specs: of Vega-Lite, by the names of their files.
@@ -66,7 +66,7 @@ def _room(spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def javascript() -> tuple[str, str]:
-    """Return Vega, Vega-Lite and Vega-Embed in one piece, or why they cannot be had."""
+    """Return Vega, Vega-Lite and Vega-Embed in one piece, or the reason why not."""
     try:
         return _javascript(), ""
     except OSError as error:
@@ -82,7 +82,7 @@ def _javascript() -> str:
 
 
 def _run(jobs: Sequence[Mapping[str, Any]]) -> tuple[dict[str, bytes], dict[str, str], str]:
-    """Let one process draw: what it made, what it could not make, and how it ended, if badly."""
+    """Draw in one process; return what it drew, what it could not, and how it failed, if it did."""
     with tempfile.TemporaryDirectory(prefix="lastlayer-") as folder:
         ended = ""
         try:

@@ -14,7 +14,7 @@ ENDINGS = (".safetensors",)  # of feature files
 
 
 def kind_of(scenario: str) -> str:
-    """Return the kind of drift; a scenario that is not known is a kind of its own.
+    """Return the kind of drift; an unknown scenario is a kind of its own.
 
     >>> kind_of("cifar100_mix"), kind_of("nested:fine/coarse"), kind_of("weekly:7")
     ('mixed', 'lifelong', 'weekly')

@@ -54,14 +54,14 @@ def look_of(head: str) -> Look:
 
 
 def layers_among(heads: Sequence[str]) -> list[str]:
-    """Name the paper's layers, and after them those of ``heads``: a chart knows no others."""
+    """Return the paper's layers, then those of ``heads``: a chart knows no others."""
     there = {name.partition("+")[0] for name in heads} - {ALL_LAYERS}
     known = [name for name, card in HEADS.items() if card.in_paper or name in there]
     return [*known, ALL_LAYERS, *sorted(there - {*HEADS})]
 
 
 def masks() -> list[str]:
-    """Name the masks in the order of the page."""
+    """Return the masks in the order of the page."""
     return list(dict.fromkeys((*DASHES, *MASKS)))
 
 
@@ -71,7 +71,7 @@ def dash_of(mask: str) -> list[int]:
 
 
 def paper_layers(by_gradient: bool) -> list[str]:
-    """Name the paper's heads without their masks: those trained by gradient, or the others.
+    """Return the paper's heads without their masks: those trained by gradient, or the others.
 
     >>> paper_layers(by_gradient=False)
     ['knn', 'mean', 'median', 'slda']
@@ -81,7 +81,7 @@ def paper_layers(by_gradient: bool) -> list[str]:
 
 
 def place_of(name: str) -> tuple[int, int, str]:
-    """Return the place of a head among all; unknown ones come last, by their names.
+    """Return the position of a head among all; unknown ones come last, by name.
 
     >>> sorted(["slda", "new", "cosine+single", "cosine", "gone"], key=place_of)
     ['cosine', 'cosine+single', 'slda', 'gone', 'new']

@@ -1,4 +1,4 @@
-"""The files of a report, told apart from everything else that lies beside them.
+"""The files of a report, told apart from any other files in its folder.
 
 A manifest keeps the name and the digest of each file that a report wrote. Only such a file, and
 only if nobody has changed it since, is ever replaced or removed.
@@ -38,7 +38,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     except Timeout:
         raise BusyError(
             f"another process has been making the report of {folder} for {PATIENCE:.0f} s: wait "
-            "until it has ended, and give the command again"
+            "until it has finished, and rerun the command"
         ) from None
     try:
         yield
@@ -47,7 +47,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 
 def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[str] = ()) -> None:
-    """Write the files of a report, and remove what an earlier one left and this one has not.
+    """Write the files of a report, and remove those of an earlier one that this one lacks.
 
     A file in the way that is not ours is an error, before anything is written.
 
@@ -61,8 +61,8 @@ def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[st
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             why = "is a link, and it never writes through one" if path.is_symlink() else "is a file"
             raise WriteError(
-                f"cannot write the report into {folder}: {path} {why}; move it away, and give the "
-                "command again"
+                f"cannot write the report into {folder}: {path} {why}; move it away, and rerun "
+                "the command"
             )
     before = _read(folder)
     now = {name: [sha256(content).hexdigest()] for name, content in files.items()}
@@ -80,7 +80,7 @@ def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[st
 
 
 def _clear_the_way(folder: Path, now: Digests, before: Digests, both: Digests) -> None:
-    """Refuse where a file that is not ours lies in the way of one that is to be written."""
+    """Refuse to overwrite a file that is not ours."""
     there = [name for name in now if os.path.lexists(folder / name)]
     theirs = [name for name in there if not _is_ours(folder / name, both[name])]
     if not theirs:
@@ -92,7 +92,7 @@ def _clear_the_way(folder: Path, now: Digests, before: Digests, both: Digests) -
     why = "was changed since" if theirs[0] in before else "was not written by lastlayer report"
     raise WriteError(
         f"the report would replace {folder / theirs[0]}{more}, which {why}: move it away or rename "
-        "it, and give the command again"
+        "it, and rerun the command"
     )
 
 
@@ -103,7 +103,7 @@ def _is_ours(path: Path, digests: Collection[str]) -> bool:
 
 
 def _lacks_its_manifest(folder: Path) -> bool:
-    """Say whether a report was made here whose manifest is not there.
+    """Return whether a report was made here whose manifest is missing.
 
     Version 0.1 kept none, and a copy may lack it; but every page names the program that made it.
     """
@@ -115,7 +115,7 @@ def _lacks_its_manifest(folder: Path) -> bool:
 
 
 def _set_aside(folder: Path, names: Collection[str]) -> None:
-    """Move files to where they are in nobody's way."""
+    """Move files out of the way."""
     place, number = folder / ASIDE, 1
     while os.path.lexists(place):
         number += 1
@@ -126,7 +126,7 @@ def _set_aside(folder: Path, names: Collection[str]) -> None:
 
 
 def _read(folder: Path) -> dict[str, list[str]]:
-    """Read the manifest; one that is damaged or a link says nothing, and then nothing is ours."""
+    """Read the manifest; if it is damaged or a link, no file counts as ours."""
     path = folder / MANIFEST
     if path.is_symlink() or not path.is_file():
         return {}
@@ -138,7 +138,7 @@ def _read(folder: Path) -> dict[str, list[str]]:
 
 
 def _possible(name: str) -> bool:
-    """Say whether a report could have written a file of that name: a manifest may be altered."""
+    """Return whether a report could have written this name, since a manifest may be altered."""
     folder, _, rest = name.rpartition("/")
     return name == PAGE or (folder in FOLDERS and rest not in ("", ".", "..") and "\0" not in rest)
 

@@ -56,13 +56,13 @@ def make_page(
 
 
 def spec(figure: Figure) -> Markup:
-    """Write a chart as JSON that no text in it can break out of."""
+    """Return a chart as JSON that no text inside can break out of."""
     text = json.dumps(figure.spec, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return Markup("".join(HTML.get(character, character) for character in text))
 
 
 def height(figure: Figure) -> int:
-    """Give the room that a chart needs before it is drawn, so that nothing jumps much."""
+    """Return the height a chart will need, so that the page hardly jumps when it is drawn."""
     return int(figure.spec.get("height", 250)) + 60
 
 

@@ -81,7 +81,7 @@ BIRDS = Block("CUB200", "september", "it was added on 27 September 2021, after b
 
 
 def block_of(features: str, label: str, mask: str, subset: int | None) -> Block:
-    """Say which code is taken to have made a published number: one for a block, none for a row.
+    """Return the code assumed to have made a published number: one for a block, none for a row.
 
     Git shows which code existed; which made a number is inferred (docs/decisions/9). The plan
     "paper" names the same code for the same block.
@@ -100,7 +100,7 @@ def block_of(features: str, label: str, mask: str, subset: int | None) -> Block:
 
 
 def of_code(code: str) -> pl.Expr:
-    """Tell the runs that are made as a state of the authors' code would have made them.
+    """Select the runs that are made as a version of the authors' code would have made them.
 
     A head that has no choice of start, gain or batch size is the same under each.
     """
@@ -153,7 +153,7 @@ _SCHEMA = {"learning_rate": pl.String, "subset": pl.String, "mean": pl.Float64, 
 
 
 def agree(mean: float, std: float, published_mean: float, published_std: float) -> Verdict:
-    """Say whether two means of eight runs agree, in percentage points.
+    """Return whether two means of eight runs agree, in percentage points.
 
     They do when they differ by less than max(0.5, 3·√((s² + s²)/8)). A published deviation of 5 or
     more is "wide": most such rows mix two backbones, and no mean can be compared with them.

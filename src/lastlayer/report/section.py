@@ -66,14 +66,14 @@ class Section:
 
 @dataclass(frozen=True, eq=False)
 class Topic:
-    """One question, and all that answers it: sheets, and the section made from them."""
+    """One question and its answer: sheets, and the section made from them."""
 
     section: Callable[[Tables], Section | None]  # None: the study contains nothing about it
     needs: Sequence[Sheet]  # without one of them the topic is not on the page
     also: Sequence[Sheet] = ()  # may be missing, and are then empty
 
     def of(self, tables: Tables) -> Section | None:
-        """Make the section, where the sheets that it needs are there."""
+        """Return the section, if the sheets that it needs have rows."""
         if any(sheet.name not in tables for sheet in self.needs):
             return None
         missing = {s.name: s.empty() for s in self.also if s.name not in tables}
@@ -97,7 +97,7 @@ Named = TypeVar("Named", Figure, Table)
 
 
 def name_all(sections: Sequence[Section]) -> list[Section]:
-    """Give each figure and each table of a page a name of its own."""
+    """Return each figure and each table of a page a name of its own."""
     figures = iter(_named([f for s in sections for panel in s.panels for f in panel.figures]))
     tables = iter(_named([table for s in sections for table in s.tables]))
     return [

@@ -1,4 +1,4 @@
-"""Which runs the figures are about, and in which order rows stand."""
+"""Which runs the figures are about, and the order of their rows."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def all_ways(study: Study) -> pl.DataFrame:
 def own_way(
     runs: pl.DataFrame, within: tuple[str, ...] = (*STREAM, "preset", *HEAD, "lr")
 ) -> pl.DataFrame:
-    """Keep for each head the runs of one start, gain and batch size: its own, or what there is."""
+    """Keep each head's runs of one start, gain and batch size: the default, or what there is."""
     first = CODES["may"]  # whose options are those of every head
     free = [name for name in WAY if name not in within]
     ways = runs.select(*within, *free).unique(maintain_order=True)
@@ -58,13 +58,13 @@ def own_way(
 
 
 def order_0(study: Study) -> pl.DataFrame:
-    """Return of each head on each stream the run on the first order of the tasks."""
+    """Return each head's run on each stream in the first order of the tasks."""
     runs = streams(study).filter(order=0)
     return runs.unique([*STREAM, *HEAD], keep="first", maintain_order=True)
 
 
 def own_rate(runs: pl.DataFrame, within: tuple[str, ...] = (*STREAM, "preset")) -> pl.DataFrame:
-    """Keep for each head the runs at its own learning rate, or else at its best one."""
+    """Keep each head's runs at its default learning rate, or else at its best one."""
     cell = [*within, *HEAD]
     rates = {name: card.lr for name, card in HEADS.items()}
     own = pl.col("head").replace_strict(rates, default=None, return_dtype=pl.Float64)

@@ -54,7 +54,7 @@ class Sheet:
     make: Callable[[Study], pl.DataFrame | None]  # None: a study of this kind has no such sheet
 
     def of(self, study: Study) -> pl.DataFrame | None:
-        """Make the sheet of a study; a column that is not there or of another type is an error."""
+        """Make the sheet of a study; a column that is missing or of another type is an error."""
         table = self.make(study)
         if table is None:
             return None
@@ -73,7 +73,7 @@ class Sheet:
         return table.with_columns(finite, plain.name.keep()).write_csv().encode()
 
     def read(self, content: bytes, where: object) -> pl.DataFrame | None:
-        """Return the table again, or None where another version of it has other columns.
+        """Return the table from its file, or None if another version wrote other columns.
 
         Args:
             content: of the file.
@@ -94,7 +94,7 @@ class Sheet:
 
 
 def rows_as(columns: Columns, rows: Iterable[Sequence[Any]]) -> pl.DataFrame:
-    """Make a table of rows that have all columns in their order."""
+    """Return a table of rows with all columns in their order."""
     return pl.DataFrame(list(rows), schema=dict(columns), orient="row")
 
 

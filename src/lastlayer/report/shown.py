@@ -30,12 +30,12 @@ class Table:
 
 
 def words(text: str | None) -> Cell:
-    """Give a cell of text."""
+    """Return a cell of text."""
     return Cell(text or "", text or None)
 
 
 def number(value: float | None, digits: int = 2, sign: bool = False) -> Cell:
-    """Give a cell with a number; an empty one where there is none.
+    """Return a cell with a number; an empty one where there is none.
 
     >>> number(0.5, sign=True).text, number(8, digits=0).text
     ('+0.50', '8')
@@ -46,7 +46,7 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> Cell:
 
 
 def short(value: float | None) -> Cell:
-    """Give a cell with a number as it is typed; an empty one where there is none.
+    """Return a cell with a number as it is typed; an empty one where there is none.
 
     >>> short(0.01).text
     '0.01'
@@ -55,7 +55,7 @@ def short(value: float | None) -> Cell:
 
 
 def spread(mean: float | None, deviation: float | None, note: str = "") -> Cell:
-    """Give a cell with a mean and its deviation, sorted by the mean.
+    """Return a cell with a mean and its deviation, sorted by the mean.
 
     >>> spread(66.9, 0.021).text
     '66.90 ± 0.02'

@@ -1,4 +1,4 @@
-"""Arrays as they lie in the results file: compressed, little-endian, with type and shape."""
+"""Arrays as the results file stores them: compressed, little-endian, with type and shape."""
 
 import json
 import re
@@ -20,7 +20,7 @@ _TYPE = re.compile(r"<[fi][248]|[|][iu]1|[|]b1")
 
 
 def pack(array: NDArray[Any]) -> Packed:
-    """Return what is stored of an array; the same array gives the same bytes.
+    """Return an array as it is stored; equal arrays give equal bytes.
 
     >>> kind, shape, content = pack(np.array([[1, 2]], dtype=np.int32))
     >>> kind, shape
@@ -35,7 +35,7 @@ def pack(array: NDArray[Any]) -> Packed:
 
 
 def unpack(kind: str, shape: str, content: bytes) -> NDArray[Any]:
-    """Return the array again; what was not packed by ``pack`` is refused, however it is made.
+    """Return the array that was packed; anything that ``pack`` did not write is refused.
 
     >>> unpack(*pack(np.arange(3.0))).tolist()
     [0.0, 1.0, 2.0]
@@ -46,17 +46,17 @@ def unpack(kind: str, shape: str, content: bytes) -> NDArray[Any]:
     unpacker = zlib.decompressobj()
     raw = unpacker.decompress(content, size + 1)  # never more than was announced
     if len(raw) != size or not unpacker.eof:
-        raise ValueError(f"expected {size} bytes for the shape {shape}, got others")
+        raise ValueError(f"expected {size} bytes for the shape {shape}, got more or fewer")
     return np.frombuffer(raw, dtype=kind).reshape(sides)
 
 
 def unpacked_size(kind: str, shape: str) -> int:
-    """Return the bytes that an array takes in memory."""
+    """Return how many bytes an array takes in memory."""
     return _layout(kind, shape)[1]
 
 
 def digest(packed: Packed) -> str:
-    """Return the checksum of an array as it lies in the file: 128 bits of a SHA-256."""
+    """Return the checksum of an array as it is stored: 128 bits of a SHA-256."""
     kind, shape, content = packed
     return sha256(f"{kind} {shape} ".encode() + content).hexdigest()[:32]
 

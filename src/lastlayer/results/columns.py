@@ -1,8 +1,8 @@
-"""The columns of the table of runs: the one list of what is stored of a run, in words and types.
+"""The columns of the table of runs: the one list of what is stored for a run, in words and types.
 
-The table's DDL and its migrations, the types of polars, which columns ``Study.runs`` and
+The table's DDL and its migrations, the types in polars, the columns that ``Study.runs`` and
 ``Study.replay`` show, and the table in docs/study.md are made from it. A new column is a line here,
-with the version of the file that brings it, and that version's line in schema.py.
+with the version of the file that introduces it, and that version's line in schema.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Column:
 
     @property
     def ddl(self) -> str:
-        """Write it as it stands in CREATE TABLE and ALTER TABLE."""
+        """Return the column as CREATE TABLE and ALTER TABLE write it."""
         return " ".join(filter(None, (f'"{self.name}"', self.type, self.rule)))
 
 
@@ -56,7 +56,7 @@ _real: Callable[..., Column] = partial(Column, type="REAL")
 _NEEDED = "NOT NULL"
 _SHARE, _SAMPLES = "share, 0 to 1", "test samples"
 
-# In the order in which they lie in the file: a new one comes last.
+# In the order of the file: a new one comes last.
 COLUMNS: tuple[Column, ...] = (
     _integer("id", meaning="number of the row", rule="PRIMARY KEY", shown=False),
     _text("digest", meaning="name of the run: all that decides its numbers", unit="SHA-256",
@@ -85,9 +85,9 @@ COLUMNS: tuple[Column, ...] = (
     _real("forward_transfer", meaning="forward transfer", unit="share, −1 to 1", of=("head",)),
     _integer("lost", meaning="right when their class was learned, wrong at the end; linear heads",
              unit=_SAMPLES),
-    *(_integer(name, meaning="a repair, under its name of before", of=("head",), shown=False)
+    *(_integer(name, meaning="a repair, under its former name", of=("head",), shown=False)
       for name in ("lost_to_weights", "lost_to_interference", "lost_to_either", "lost_together")),
-    _integer("diverged", meaning="when it left the finite numbers",
+    _integer("diverged", meaning="when it diverged: no longer finite numbers",
              unit="step; epoch of a network"),
     _text("message", meaning="why it failed"),
     _real("balance", meaning="instances of an old class for each of a new one", of=("network",),
@@ -101,15 +101,15 @@ COLUMNS: tuple[Column, ...] = (
              since=2),
     _real("lost_share_weights", meaning="part of weights in what was lost", unit=_SHARE,
           of=("network",), since=2),
-    _real("lost_share_interference", meaning="part of interference in it", unit=_SHARE,
+    _real("lost_share_interference", meaning="part of interference in what was lost", unit=_SHARE,
           of=("network",), since=2),
-    _real("lost_share_drift", meaning="part of projection drift in it; the parts sum to 1",
+    _real("lost_share_drift", meaning="part of projection drift; the three parts sum to 1",
           unit=_SHARE, of=("network",), since=2),
-    _text("fingerprint", meaning="data and method that it was made with; null: those of now",
+    _text("fingerprint", meaning="data and method that it was made with; null: the current ones",
           since=3, shown=False),
     _text("kind", meaning="head, or network (trained end to end)", since=4,
           rule=_one_of(KINDS, "kind"), shown=False),
-    _real("clip", meaning="norm that gradients are clipped at; null: not", of=("network",),
+    _real("clip", meaning="norm that gradients are clipped at; null: no clipping", of=("network",),
           since=4),
     _text("start", meaning="first weights: of a head, uniform or normal where preset paper has "
           "both; of a network, pytorch's or the authors'", since=4),
@@ -123,7 +123,7 @@ COLUMNS: tuple[Column, ...] = (
              of=("head",), since=5),
     _integer("gained", meaning="right at the end only", unit=_SAMPLES, of=("head",), since=5),
     _integer("never_learned", meaning="wrong at both times", unit=_SAMPLES, of=("head",), since=5),
-    _integer("repair_old_vectors", meaning="lost, and right again with the vectors of then",
+    _integer("repair_old_vectors", meaning="lost, and right again with its old vectors",
              unit=_SAMPLES, of=("head",), since=5, formerly="lost_to_weights"),
     _integer("repair_no_later_classes", meaning="… without the classes that came later",
              unit=_SAMPLES, of=("head",), since=5, formerly="lost_to_interference"),
@@ -139,5 +139,5 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def shown(kind: Kind) -> list[str]:
-    """Name the columns that a table of one kind of run has."""
+    """Return the columns that a table of one kind of run has."""
     return [column.name for column in COLUMNS if column.shown and kind in column.of]

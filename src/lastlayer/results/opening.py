@@ -1,4 +1,4 @@
-"""The door for results files that are read: wherever they lie, and whatever is in them."""
+"""Opening results files for reading, wherever they are and whatever is in them."""
 
 import os
 import shutil
@@ -18,31 +18,31 @@ WHAT = "a results file of lastlayer"
 
 @contextmanager
 def opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
-    """Open a results file for reading, and give its version; every error within names the file."""
+    """Open a results file for reading, with its version; every error inside names the file."""
     with reading(path, WHAT, "restore a copy, or move it away") as place:
         try:
             with closing(_connect(place.resolve())) as connection:
                 version = check(connection, path)
                 if not version:
-                    raise FileFormatError(f"expected {WHAT}, got an empty one: {path}")
+                    raise FileFormatError(f"expected {WHAT}, got an empty file: {path}")
                 yield connection, version
         except sqlite3.DatabaseError as error:
             raise damaged(path, error) from error
 
 
 def copy_to_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """Return a copy of an open file that can be changed without changing it."""
+    """Return a copy of an open file in memory, which can be changed without changing the file."""
     copy = sqlite3.connect(":memory:", isolation_level=None)
     connection.backup(copy)
     return copy
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open the file where it lies, with what a killed writer left in the journal beside it.
+    """Open the file where it is, with what a killed writer left in the journal beside it.
 
-    SQLite reads a write-ahead log where it may write beside it, and undoes a half-made change (of
-    a writer killed while it brought the file to a new version) in the file itself. Where it cannot,
-    file and journal are read from copies; without a journal, the file is read as it lies.
+    SQLite reads a write-ahead log only where it may write beside it, and undoes an unfinished
+    change (by a writer killed while it upgraded the file) in the file itself. Where it cannot, file
+    and journal are read from copies; without a journal, the file is read where it is.
     """
     writable = os.access(path.parent, os.W_OK)
     for suffix in ("-journal",) if writable else ("-journal", "-wal"):
@@ -55,7 +55,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _with_journal(path: Path, journal: Path) -> sqlite3.Connection:
-    """Read a file and its journal from copies in a folder of our own."""
+    """Read a file and its journal from copies in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         before = [_state(file) for file in (path, journal)]
         for file in (path, journal):

@@ -53,13 +53,13 @@ def prepare(
     migrations: Sequence[str] = MIGRATIONS,
     finish: Callable[[sqlite3.Connection, int], None] = lambda connection, version: None,
 ) -> None:
-    """Bring a results file to the newest version, or a new one to life: wholly or not at all.
+    """Create a results file, or upgrade one to the newest version: completely or not at all.
 
     Args:
         connection: to the file.
         path: of the file, for messages.
         migrations: the scripts.
-        finish: called with the connection and the old version, before all of it is kept.
+        finish: called with the connection and the old version, before the change is committed.
     """
     version = check(connection, path, migrations)
     if version == len(migrations):
@@ -81,10 +81,10 @@ def prepare(
 def check(
     connection: sqlite3.Connection, path: Path, migrations: Sequence[str] = MIGRATIONS
 ) -> int:
-    """Return the version of a results file, 0 for an empty one; refuse what is none of ours.
+    """Return the version of a results file, 0 for an empty one; refuse files that are not ours.
 
-    Nothing of the file's own runs before its tables are known to be ours, and to be tables: a view
-    can take for ever, and a trigger rewrites what is stored.
+    Nothing defined in the file runs before its tables are known to be ours, and to be tables: a
+    view can run forever, and a trigger can rewrite what is stored.
     """
     try:
         connection.execute("PRAGMA trusted_schema = OFF")
@@ -97,12 +97,12 @@ def check(
         ) from error
     if objects and application != APPLICATION:
         raise FileFormatError(
-            f"expected a results file of lastlayer, got the SQLite file of another program: {path}"
+            f"expected a results file of lastlayer, got another program's SQLite file: {path}"
         )
     if version > len(migrations):
         raise FileFormatError(
-            f"expected results of version {len(migrations)} or before, got version {version} in "
-            f"{path}: a newer lastlayer wrote it; update with: pip install --upgrade lastlayer"
+            f"expected results of version {len(migrations)} or earlier, got version {version} in "
+            f"{path}: a newer lastlayer wrote it; upgrade with: pip install --upgrade lastlayer"
         )
     if not objects:
         return 0
@@ -117,14 +117,14 @@ Objects = dict[tuple[str, str], object]  # type and name: what it is made of
 
 @cache
 def _expected(migrations: tuple[str, ...]) -> Objects:
-    """Return what a file of a version is made of, found by making one."""
+    """Return the objects that a file of a version defines, found by making one."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         fresh.executescript("".join(migrations))
         return _objects(fresh)
 
 
 def _objects(connection: sqlite3.Connection) -> Objects:
-    """Return all that a file defines: tables with their columns, and what else there is."""
+    """Return everything that a file defines: tables with their columns, and any other object."""
     listed = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
     return {
         (kind, name): _columns_of(connection, name) if _is_table(kind, sql) else kind
@@ -149,6 +149,6 @@ def _refuse_strangers(found: Objects, expected: Objects, path: Path) -> None:
         kind, name = odd[0]
         what = "lacks" if odd[0] not in found else "has" if odd[0] not in expected else "changed"
         raise FileFormatError(
-            f"{path} was altered by another program: it {what} the {kind} {name!r}; nothing of it "
-            "was used. Restore a copy, or move it away"
+            f"{path} was altered by another program: it {what} the {kind} {name!r}, so none of it "
+            "was used; restore a copy, or move it away"
         )

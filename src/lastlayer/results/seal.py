@@ -1,4 +1,4 @@
-"""Checksums of what is stored: a row is sealed when it is written, and checked when it is read."""
+"""Checksums of stored rows: written with each row, and checked when it is read."""
 
 import json
 import sqlite3
@@ -17,7 +17,7 @@ _NOT_SEALED = ("id", "checksum")
 def checksum(names: Sequence[str], row: Sequence[Any]) -> str:
     """Return the checksum of a row: of each column that is not null, in the order of the file.
 
-    A column that comes with a later version is null in what is there, and changes nothing.
+    A column added by a later version is null in existing rows, so their checksums stay valid.
     """
     content = [
         (name, value)
@@ -28,7 +28,7 @@ def checksum(names: Sequence[str], row: Sequence[Any]) -> str:
 
 
 def seal_runs(cursor: sqlite3.Cursor, digests: Iterable[str] | None = None) -> None:
-    """Write the checksum of these runs; None: of all that have none."""
+    """Write the checksums of these runs; None: of all runs that lack one."""
     if digests is None:
         rows = cursor.execute("SELECT * FROM run WHERE checksum IS NULL").fetchall()
     else:
@@ -41,16 +41,16 @@ def seal_runs(cursor: sqlite3.Cursor, digests: Iterable[str] | None = None) -> N
 
 
 def seal_data(cursor: sqlite3.Cursor) -> None:
-    """Write the checksum of what is known of the data."""
+    """Write the checksum of the stored facts about the data."""
     names, rows = _names(cursor, "data"), cursor.execute("SELECT * FROM data").fetchall()
     sealed = [(checksum(names, row), row[names.index("name")]) for row in rows]
     cursor.executemany("UPDATE data SET checksum = ? WHERE name = ?", sealed)
 
 
 def seal_old(connection: sqlite3.Connection, version: int) -> None:
-    """Seal all that a version without checksums wrote, as it is found, and note that in the file.
+    """Add checksums to rows from a version that had none, and note in the file that it was done.
 
-    From then on no change goes unnoticed; one that was made before does.
+    Changes made from then on are noticed; earlier ones cannot be.
     """
     cursor = connection.cursor()
     for run, listed in _array_digests(cursor).items():
@@ -63,15 +63,15 @@ def seal_old(connection: sqlite3.Connection, version: int) -> None:
 
 
 def unverified(runs: int) -> str:
-    """Say that nothing vouches for some runs."""
+    """Return a sentence saying that some runs cannot be verified."""
     return (
         f"{runs} {'run was' if runs == 1 else 'runs were'} written by a version that kept no "
-        "checksums: had anything been changed since, it could not be noticed"
+        "checksums: changes made to them since then would go unnoticed"
     )
 
 
 def verify(names: Sequence[str], rows: Iterable[Sequence[Any]], what: str, path: Path) -> None:
-    """Refuse rows that are not as they were written."""
+    """Refuse rows that have changed since they were written."""
     place, first = names.index("checksum"), names.index("digest" if what == "run" else "name")
     for row in rows:
         try:
@@ -83,10 +83,10 @@ def verify(names: Sequence[str], rows: Iterable[Sequence[Any]], what: str, path:
 
 
 def altered(path: Path, what: str) -> FileFormatError:
-    """Say that something in a results file is not as it was written."""
+    """Return an error saying that something in a results file has changed since it was written."""
     return FileFormatError(
         f"{path} was altered after it was written: the checksum of {what} is wrong. Restore a copy "
-        "of the file, or move it away: the same command then begins anew"
+        "of the file, or move it away and rerun the command to start over"
     )
 
 

@@ -1,7 +1,7 @@
-"""The results file while a study runs: one writer, one transaction for all that was made together.
+"""The results file while a study runs: one writer, and one transaction for runs made together.
 
-Everything a study knows lies in one SQLite file, ``results.sqlite``. A process killed at any moment
-leaves what was saved before, and nothing by halves.
+Everything a study knows is in one SQLite file, ``results.sqlite``. A process killed at any moment
+leaves what was saved before, and nothing half written.
 """
 
 import json
@@ -32,7 +32,7 @@ Columns = Mapping[str, str | int | float | None]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What came of a run."""
+    """The outcome of a run."""
 
     digest: str
     columns: Columns  # of the table "run"
@@ -46,7 +46,7 @@ class Store:
         self._connection, self.path = connection, path
 
     def describe(self, plan: str, data: Mapping[str, tuple[str, Any]], **about: str) -> None:
-        """Note the plan, and of each feature set its fingerprint and what is known of it."""
+        """Store the plan, and for each feature set its fingerprint and what is known about it."""
         with self._transaction() as cursor:
             cursor.executemany(
                 "INSERT OR REPLACE INTO study VALUES (?, ?)", [("plan", plan), *about.items()]
@@ -66,13 +66,13 @@ class Store:
         return {name: (mark, _references(about)) for name, mark, about in rows}
 
     def plan(self, wanted: Mapping[str, Columns]) -> dict[str, tuple[int, str]]:
-        """Plan runs by digest; what was planned before and is not any more is dropped.
+        """Plan runs by digest; runs that are no longer planned are dropped.
 
-        Finished runs stay, whatever the plan. Those that failed are planned again. A run names the
-        data and the method that it is made with by the column "fingerprint".
+        Finished runs stay, whatever the plan. Failed runs are planned again. The column
+        "fingerprint" identifies the data and the method that a run is made with.
 
         Returns:
-            Of each run the generation, the number of the plan that it first appeared in, and its
+            For each run its generation (the number of the plan that it first appeared in), and its
             state: "planned" or "done".
         """
         with self._transaction() as cursor:
@@ -100,7 +100,7 @@ class Store:
             return {d: (generation, state) for d, generation, state in rows if d in wanted}
 
     def save(self, records: Sequence[Record]) -> None:
-        """Keep what came of runs that were made together: all of them, or none."""
+        """Save the outcomes of runs that were made together: all of them, or none."""
         packed = [{name: pack(a) for name, a in record.arrays.items()} for record in records]
         with self._transaction() as cursor:
             for record, arrays in zip(records, packed, strict=True):
@@ -150,11 +150,11 @@ def _references(about: str) -> dict[str, float]:
 def open_store(
     folder: Path, wait: bool = False, on_wait: Callable[[], None] = lambda: None
 ) -> Iterator[Store]:
-    """Open the results of a folder for writing; it is made if it is not there.
+    """Open the results in a folder for writing; the folder is created if needed.
 
     Args:
-        folder: where ``results.sqlite`` lies or will lie.
-        wait: wait for another writer to end, instead of refusing.
+        folder: where ``results.sqlite`` is or will be.
+        wait: whether to wait for another writer to finish, instead of refusing.
         on_wait: called once before waiting.
     """
     try:
@@ -175,8 +175,8 @@ def _hold(lock: FileLock, folder: Path, wait: bool, on_wait: Callable[[], None])
     except Timeout:
         if not wait:
             raise BusyError(
-                f"another process is writing to {folder}: wait for it with --wait, or give another "
-                "folder with --out"
+                f"another process is writing to {folder}: wait for it with --wait, or choose "
+                "another folder with --out"
             ) from None
         on_wait()
         lock.acquire()
@@ -212,24 +212,24 @@ def _connect(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _trouble(path: Path, error: sqlite3.OperationalError) -> FileFormatError | WriteError:
-    """Tell a file that holds nonsense from one that cannot be written."""
+    """Return the error for a damaged file, or for one that cannot be written."""
     return damaged(path, error) if "decode" in str(error) else cannot_write(path, error)
 
 
 def cannot_write(path: Path, error: Exception) -> WriteError:
-    """Say why results cannot be written, and what to do about it."""
+    """Return an error saying why results cannot be written, and what to do about it."""
     return WriteError(
-        f"cannot write {path}: {say(error)}. What was saved before is kept; make room or choose "
-        "another folder with --out, and give the same command again: it goes on from there"
+        f"cannot write {path}: {say(error)}. What was saved so far is kept: make room, or choose "
+        "another folder with --out, and rerun the same command to resume"
     )
 
 
 def damaged(path: Path, error: Exception | str) -> FileFormatError:
-    """Say that a results file cannot be read any more."""
+    """Return an error saying that a results file can no longer be read."""
     why = error if isinstance(error, str) else say(error)
     return FileFormatError(
-        f"{path} is damaged: {why}. Move it away, or give another folder with --out: the same "
-        "command then begins anew"
+        f"{path} is damaged: {why}. Move it away, or choose another folder with --out, and rerun "
+        "the command to start over"
     )
 
 
@@ -247,5 +247,5 @@ def _update(cursor: sqlite3.Cursor, record: Record, arrays: Mapping[str, str]) -
 
 
 def _known(name: str) -> str:
-    """Return the name of a column; SQLite would take a misspelt one in quotes for text."""
+    """Return a column's name, checked: SQLite would take a misspelt one in quotes for text."""
     return look_up(name, {column.name: column for column in COLUMNS}, "column").name

@@ -32,7 +32,7 @@ FORMERLY = {"repairs": "causes"}  # the name of an array in files of before
 
 @dataclass(frozen=True)
 class Data:
-    """What is known of a feature set."""
+    """What is known about a feature set."""
 
     fingerprint: str  # of its content, and of the method that it was used with
     names: Mapping[str, list[str]]  # per label column, the name of each class
@@ -54,17 +54,17 @@ class Data:
 class Study:
     """The results of a folder; made by ``load_study``.
 
-    ``runs`` has a row for each run of a head: what it is (features, scenario, label, head, mask,
+    ``runs`` has a row for each run of a head: its settings (features, scenario, label, head, mask,
     preset, lr, order, seed, subset, start, gain, batch_size), its state ("planned", "done",
-    "failed"), and what came of it: accuracies from 0 to 1, and counts of test samples: kept, lost,
-    gained and never learned, and of the lost ones by what would repair them.
+    "failed"), and its outcome: accuracies from 0 to 1, and counts of test samples that were kept,
+    lost, gained and never learned, with the lost ones divided by what would repair them.
 
-    ``replay`` has a row for each network trained end to end with replay: what it is, ``balance``
-    among it, and what came of it: ``images``, those it was trained on in all epochs, and the parts
+    ``replay`` has a row for each network trained end to end with replay: its settings (``balance``
+    is one), and its outcome: ``images``, the number it was trained on in all epochs, and the parts
     of weights, interference and drift in what was lost, which sum to 1.
 
-    Every row is checked against its checksum when it is read, and every array. ``about`` has the
-    key "unverified" where a version that kept none wrote some of them.
+    Every row and every array is checked against its checksum when it is read. ``about`` has the
+    key "unverified" where some of them were written by a version without checksums.
     """
 
     path: Path
@@ -103,7 +103,7 @@ class Study:
             return found
 
     def array_names(self) -> list[str]:
-        """Name the arrays that there are."""
+        """Return the names of the stored arrays."""
         with opened(self.path) as (connection, version):
             if version < CHECKED:
                 rows = connection.execute("SELECT DISTINCT name FROM array ORDER BY name")
@@ -174,7 +174,7 @@ def _runs(connection: sqlite3.Connection, version: int, path: Path) -> pl.DataFr
 
 
 def _in_words_of_now(runs: pl.DataFrame) -> pl.DataFrame:
-    """Fill the columns that earlier versions called otherwise, or had no choice of."""
+    """Fill the columns that earlier versions named differently or did not have."""
     renamed = [
         pl.coalesce(column.name, column.formerly).alias(column.name)
         for column in COLUMNS
@@ -196,7 +196,7 @@ def _in_words_of_now(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _before_choice(head: str, mask: str, preset: str) -> tuple[str | None, str | None, int | None]:
-    """Return the start, gain and batch size of runs of the time when nobody could choose them."""
+    """Return the start, gain and batch size of runs made before these could be chosen."""
     card = HEADS[head]
     start = card.start_before_choice(mask) if preset == "paper" else None
     return start, card.gain(None), CODES["may"].batch_size if card.by_gradient else None
@@ -208,7 +208,7 @@ def _all_of(connection: sqlite3.Connection, table: str) -> tuple[list[str], list
 
 
 def _of_now(runs: pl.DataFrame, data: Mapping[str, Data]) -> pl.DataFrame:
-    """Leave out the runs of data, or of a method, that have changed since."""
+    """Leave out the runs whose data or method have changed since."""
     marks = {name: known.fingerprint for name, known in data.items()}
     now = pl.col("features").replace_strict(marks, default=None, return_dtype=pl.String)
     return runs.filter((pl.col("fingerprint") == now).fill_null(True))
@@ -217,7 +217,7 @@ def _of_now(runs: pl.DataFrame, data: Mapping[str, Data]) -> pl.DataFrame:
 def _packed(
     connection: sqlite3.Connection, version: int, name: str, wanted: set[str]
 ) -> Iterator[tuple[str, str | None, str, str, bytes]]:
-    """Give digest, the digests of all arrays, and one array as it lies, of each run that has it."""
+    """Yield each run's digest, the digests of its arrays, and one array as it is stored."""
     listed = "run.arrays" if version >= CHECKED else "NULL"
     # By the rows themselves: they have a checksum, an index has none, and may be damaged.
     query = (

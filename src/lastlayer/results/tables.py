@@ -14,7 +14,7 @@ SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
 
 
 def head_name(head: str = "head", mask: str = "mask") -> pl.Expr:
-    """Write a head with its mask, as it is typed.
+    """Return the name of a head with its mask, as it is typed.
 
     >>> pl.DataFrame({"head": "cosine", "mask": ["none", "single"]}).select(head_name()).rows()
     [('cosine',), ('cosine+single',)]
@@ -24,7 +24,7 @@ def head_name(head: str = "head", mask: str = "mask") -> pl.Expr:
 
 
 def thrift() -> pl.Expr:
-    """Give the place of a head among those that are equally good; one without a card is last.
+    """Return a sort key for equally good heads, the thriftiest first; one without a card is last.
 
     >>> heads = pl.DataFrame({"head": ["new", "knn", "cosine+single", "mean"]})
     >>> heads.sort(thrift())["head"].to_list()
@@ -36,21 +36,21 @@ def thrift() -> pl.Expr:
 
 
 def deviation(value: pl.Expr) -> pl.Expr:
-    """Give the deviation of the population, as in the paper; none where there is one value."""
+    """Return the population standard deviation, as in the paper; null for a single value."""
     return pl.when(value.count() > 1).then(value.std(ddof=0))
 
 
 def final_accuracy(runs: pl.DataFrame) -> pl.DataFrame:
-    """Give mean and deviation of the final accuracy over orders and seeds.
+    """Return mean and deviation of the final accuracy over orders and seeds.
 
     Args:
-        runs: finished ones, rows of ``Study.runs``. Those that diverged count as runs, but have no
+        runs: finished rows of ``Study.runs``. Those that diverged count as runs, but have no
             accuracy.
 
     Returns:
         Columns features, scenario, label, preset, subset, head, mask, lr, start, gain, batch_size,
-        mean, deviation (0 to 1, of the population, as in the paper; one run has none), runs,
-        diverged; in their order.
+        mean, deviation (0 to 1, of the population, as in the paper; null for one run), runs and
+        diverged; in the order in which the runs were planned.
     """
     final = pl.col("final")
     return runs.group_by(_there(runs, CELL), maintain_order=True).agg(
@@ -62,9 +62,9 @@ def final_accuracy(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def best_heads(runs: pl.DataFrame) -> pl.DataFrame:
-    """Give the head with the largest mean final accuracy on each features, scenario and subset.
+    """Return the head with the best mean final accuracy for each features, scenario and subset.
 
-    Of equally good ones the thriftiest.
+    Ties go to the thriftiest head.
     """
     whole = ("features", "scenario", "label", "preset", "subset")
     return (
@@ -80,22 +80,22 @@ def best_heads(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _there(table: pl.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Keep the columns that a table has: one that an earlier version exported lacks the newest."""
+    """Keep the columns that a table has: one exported by an earlier version lacks the newest."""
     return [name for name in columns if name in table.columns]
 
 
 def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
-    """Give the final accuracy against replay balance, and what it cost (Fig. 7).
+    """Return the final accuracy against replay balance, and what it cost (Fig. 7).
 
     Args:
-        networks: finished ones, rows of ``Study.replay``.
+        networks: finished rows of ``Study.replay``.
 
     Returns:
-        For each features, scenario, setting, balance, head and mask: mean and deviation of
-        the final accuracy (0 to 1; of the population, as in the paper, null for one), the mean
-        number of images that a network was trained on, of test samples lost at the end and their
-        shares by cause, and how many networks there are and diverged; by balance, then in the order
-        of the networks.
+        For each features, scenario, setting, balance, head and mask: the mean and deviation of
+        the final accuracy (0 to 1; of the population, as in the paper, null for a single network),
+        the mean number of images trained on and of test samples lost at the end, the latter's
+        shares by cause, and how many networks there are and how many diverged; by balance, then in
+        the order of the networks.
     """
     final = pl.col("final")
     return (

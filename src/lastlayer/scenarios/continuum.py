@@ -1,4 +1,4 @@
-"""Scenarios of the library Continuum become ours: rows per task, taken from its task labels."""
+"""Scenarios of the library Continuum turned into ours: rows per task, from its task labels."""
 
 from typing import Any
 
@@ -22,14 +22,14 @@ Array = np.ndarray[Any, Any]
 def from_continuum(train: Any, test: Any, label: str = "y") -> Scenario:
     """Turn a pair of Continuum's scenarios, for training and for testing, into one of ours.
 
-    A row is the place of a sample in the data that Continuum holds, in their order there.
-    ``create_subscenario`` puts data into another order: to keep track of rows, give row numbers
-    as data, ``InMemoryDataset(np.arange(len(y)), y)``. Whatever Continuum then makes of them,
-    rows are these numbers. Features in an h5 file keep their rows there by themselves.
+    A row is the position of a sample in the data that Continuum holds. ``create_subscenario``
+    reorders the data: to keep track of rows, pass row numbers as the data,
+    ``InMemoryDataset(np.arange(len(y)), y)``; rows are then these numbers, whatever Continuum does
+    with them. Features in an h5 file keep their rows anyway.
 
     Args:
-        train: A scenario of Continuum, in the order of tasks that is meant.
-        test: Its counterpart; with one task where train has several, the test data belong to none.
+        train: A scenario of Continuum, with its tasks in the order to be learned.
+        test: Its counterpart; if it has one task where train has several, test rows have no task.
         label: The column of your features that holds Continuum's classes.
 
     >>> class Halves:  # what a scenario of Continuum has: data, classes, tasks
@@ -44,7 +44,7 @@ def from_continuum(train: Any, test: Any, label: str = "y") -> Scenario:
         return _convert(train, test, label)
     except LastLayerError:
         raise
-    except Exception as error:  # what is no scenario of Continuum may raise anything
+    except Exception as error:  # anything but a scenario of Continuum may raise anything
         raise ArgumentError(
             f"expected two scenarios of Continuum, got {kind_of(train)} and {kind_of(test)}: "
             f"{error}"
@@ -55,7 +55,7 @@ def _convert(train: Any, test: Any, label: str) -> Scenario:
     tasks, test_tasks = _rows_per_task(train), _rows_per_task(test)
     if len(test_tasks) not in (1, len(tasks)):
         raise OptionError(
-            f"expected a test scenario of {len(tasks)} tasks as in train, or of one, "
+            f"expected a test scenario of {len(tasks)} tasks as in train, or of one task, "
             f"got {len(test_tasks)}"
         )
     return Scenario(
@@ -71,8 +71,8 @@ def _convert(train: Any, test: Any, label: str) -> Scenario:
 def _rows_per_task(scenario: Any) -> tuple[Tensor, ...]:
     if hasattr(scenario, "inc_trsf"):
         raise UnsupportedError(
-            "expected tasks of different data, but each task transforms the same data anew: "
-            "extract features of every task and use mixed with a column that tells the task"
+            "expected tasks of different data, but each task transforms the same data: extract "
+            "features of every task, and use mixed with a column that names the task"
         )
     if hasattr(scenario, "dataset"):
         rows = _by_task_label(scenario.dataset, len(scenario))
@@ -92,7 +92,7 @@ def _by_task_label(dataset: tuple[Any, Array, Array], n_tasks: int) -> list[Arra
 
 
 def _by_task_set(tasks: list[Any]) -> list[Array]:
-    """Take the rows of tasks that lie in one h5 file; other data sets come one after another."""
+    """Return the rows of tasks that share one h5 file; other data sets are joined end to end."""
     if len({getattr(task, "h5_filename", task) for task in tasks}) == 1:
         return [np.asarray(task.data_indexes) for task in tasks]
     ends = np.cumsum([len(task) for task in tasks])
@@ -100,7 +100,7 @@ def _by_task_set(tasks: list[Any]) -> list[Array]:
 
 
 def _top_class(scenario: Any) -> int:
-    """Find the largest class, once it is sure that classes are numbers from 0."""
+    """Return the largest class, after checking that classes are numbers from 0."""
     tasks = range(len(scenario))
     parts = (
         [scenario.dataset[1]] if hasattr(scenario, "dataset") else [scenario[i]._y for i in tasks]

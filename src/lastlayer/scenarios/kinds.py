@@ -1,4 +1,4 @@
-"""The kinds of drift: each says which values of a label column make up a task."""
+"""The kinds of scenario: each says which values of a label column make up a task."""
 
 from collections.abc import Sequence
 
@@ -25,8 +25,8 @@ def incremental(
 
     Args:
         data: The training and test split.
-        tasks: Into how many tasks of equally many classes, or the number of classes of each.
-        label: The column that is learned; the primary one if not named.
+        tasks: The number of tasks of equally many classes, or a list: the classes of each task.
+        label: The column that is learned; by default the primary one.
         order: The seed of the order of tasks; 0 leaves them ascending.
 
     >>> from lastlayer import load_features
@@ -41,7 +41,7 @@ def incremental(
 
 
 def lifelong(data: Data, by: str = "session", label: str | None = None, order: int = 0) -> Scenario:
-    """Bring all classes with every task, each time in another guise: one value of ``by`` per task.
+    """Bring all classes with every task, in new surroundings: one value of ``by`` per task.
 
     >>> import torch
     >>> from lastlayer import Features
@@ -86,7 +86,7 @@ def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
         tasks = whole(tasks, "tasks")
         if tasks > n_classes:
             raise OptionError(
-                f"expected at most a task for each of the {n_classes} classes, got {short(tasks)}"
+                f"expected at most one task for each of the {n_classes} classes, got {short(tasks)}"
             )
         if tasks < 1 or n_classes % tasks:
             raise OptionError(
@@ -97,13 +97,13 @@ def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
     tasks = [whole(size, "the number of classes of a task") for size in tasks]
     if min(tasks, default=0) < 1 or sum(tasks) != n_classes:
         raise OptionError(
-            f"expected numbers of classes from 1 that add up to {n_classes}, got {short(tasks)}"
+            f"expected at least 1 class in each task, {n_classes} in all, got {short(tasks)}"
         )
     return tasks
 
 
 def _example(tasks: int, n_classes: int) -> str:
-    """Share the classes out as evenly as can be, in each way to write it."""
+    """Return how to ask for tasks that are as even as possible, in each way to write it."""
     if tasks < 1:
         return ""
     few, more = divmod(n_classes, tasks)
@@ -117,8 +117,8 @@ def _other_column(data: Data, by: str, label: str | None) -> str:
     expect(by, str, "by", "the name of a label column")
     if by == label:
         raise OptionError(
-            f"expected tasks by another column than the label '{label}'; "
-            "where each task brings new classes, use incremental"
+            f"expected tasks by a column other than the label '{label}'; "
+            "use incremental where each task brings new classes"
         )
     return label
 
@@ -132,12 +132,15 @@ def _one_value_per_task(name: str, data: Data, by: str, label: str | None, order
 
 
 def _rank_within(data: Data, by: str, label: str) -> Tensor:
-    """Rank each class of ``by`` among those within the same class of ``label``; −1: not trained."""
+    """Rank each class of ``by`` within its class of ``label``; −1: it has no training rows."""
     n = count_values(data, by)
     pairs = (column(data.train, label) * n + column(data.train, by)).unique()
     outer, inner = pairs // n, pairs % n
     if len(inner.unique()) < len(inner):
-        raise DataError(f"expected each class of '{by}' within one class of '{label}'")
+        raise DataError(
+            f"expected each value of '{by}' to belong to one class of '{label}'; "
+            f"mixed:{by}/{label} takes any columns"
+        )
     sizes = outer.bincount()
     first = sizes.cumsum(0) - sizes
     rank = torch.full((n,), -1)
@@ -146,7 +149,7 @@ def _rank_within(data: Data, by: str, label: str) -> Tensor:
 
 
 def _with_all_classes(scenario: Scenario, data: Data, by: str) -> Scenario:
-    """Refuse tasks that lack a class: then classes drift too, and the kind is another."""
+    """Refuse tasks that lack a class: then classes come and go too, which is a mixed scenario."""
     labels = column(data.train, scenario.label)
     n_classes = len(labels.unique())
     for number, rows in zip(scenario.order, scenario.tasks, strict=True):
@@ -154,6 +157,6 @@ def _with_all_classes(scenario: Scenario, data: Data, by: str) -> Scenario:
         if found < n_classes:
             raise DataError(
                 f"expected all {n_classes} classes of '{scenario.label}' in every task by '{by}', "
-                f"but task {number} has {found}; mixed takes such data"
+                f"but task {number} has {found}; use mixed:{by} for such data"
             )
     return scenario

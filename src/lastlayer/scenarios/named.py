@@ -1,10 +1,11 @@
-"""The scenarios that have a name: made as their cards say, and held to them."""
+"""The scenarios that have a name: made as their cards say, and checked against them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from lastlayer import catalogue
 from lastlayer.catalogue import SCENARIOS
-from lastlayer.errors import DataError
+from lastlayer.errors import DataError, UnknownNameError
 from lastlayer.names import look_up
 from lastlayer.scenarios.kinds import incremental, lifelong, mixed, nested
 from lastlayer.scenarios.scenario import Data, Scenario, count_classes, learned
@@ -25,6 +26,7 @@ def make_scenario(name: str, data: Data, order: int = 0) -> Scenario:
     >>> scenario.order, [len(rows) for rows in scenario.tasks]
     ((2, 4, 1, 3, 0), [10000, 10000, 10000, 10000, 10000])
     """
+    _explain(name)
     card = look_up(name, SCENARIOS, "scenario")
     primary = learned(data, None)
     missing = [column for column in card.columns if column not in data.train.labels]
@@ -40,9 +42,21 @@ def make_scenario(name: str, data: Data, order: int = 0) -> Scenario:
     return replace(scenario, name=name)
 
 
+def _explain(name: object) -> None:
+    """Answer a kind such as "incremental:5" with the function that makes it."""
+    kind = name.partition(":")[0] if isinstance(name, str) else ""
+    if kind in catalogue.KINDS and kind not in SCENARIOS:
+        given = {"tasks": "tasks=…", "by": "by=…", None: ""}[catalogue.KINDS[kind].argument]
+        call = ", ".join(filter(None, ("data", given)))
+        raise UnknownNameError(
+            f"'{name}' is a kind of scenario, not the name of one: write "
+            f"lastlayer.scenarios.{kind}({call})"
+        )
+
+
 def _expect(name: str, what: str, expected: int, found: int) -> None:
     if found != expected:
         raise DataError(
-            f"scenario '{name}' has {expected} {what}, but the data give {found}; "
+            f"scenario '{name}' has {expected} {what}, but the data have {found}; "
             f"it needs {SCENARIOS[name].source}"
         )

@@ -4,16 +4,16 @@ import numpy as np
 
 from lastlayer.arguments import whole
 
-MOST_TASKS = 1_000_000  # what is beyond is a mistake: an order is a list of so many numbers
+MOST_TASKS = 1_000_000  # more is a mistake: an order is a list of as many numbers
 
 
 def check_seed(name: str, seed: int) -> int:
-    """Return a seed that numpy's generator takes, or say which it does."""
+    """Return a seed that numpy's generator accepts, or raise an error that says which it does."""
     return whole(seed, name, least=0, most=2**32 - 1)
 
 
 def task_order(n_tasks: int, seed: int) -> tuple[int, ...]:
-    """Give the paper's order of tasks: as they are for seed 0, else numpy's legacy permutation.
+    """Return the paper's order of tasks: unchanged for seed 0, else numpy's legacy permutation.
 
     >>> task_order(5, seed=0)
     (0, 1, 2, 3, 4)

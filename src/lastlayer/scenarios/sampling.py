@@ -30,9 +30,9 @@ def subset(
     Args:
         data: The training and test split.
         size: How many rows.
-        seed: Decides which; with replacement they are the paper's, to the index.
+        seed: Decides which rows; with replacement they are exactly the paper's.
         replace: Whether a row may come more than once, as in the paper.
-        label: The column that is learned; the primary one if not named.
+        label: The column that is learned; by default the primary one.
 
     >>> from lastlayer import load_features
     >>> subset(load_features("cifar10"), size=5, seed=1).tasks

@@ -17,7 +17,7 @@ MOST_VALUES = 10_000_000  # of a label column: what is beyond is an id, not a cl
 
 
 class Split(Protocol):
-    """What a scenario needs of a split: named columns of labels, one of them the primary one."""
+    """What a scenario needs from a split: named columns of labels, one of them primary."""
 
     @property
     def labels(self) -> Mapping[str, Tensor]: ...  # noqa: D102
@@ -27,7 +27,7 @@ class Split(Protocol):
 
 
 class Data(Protocol):
-    """What a scenario needs of the data: a training and a test split."""
+    """What a scenario needs from the data: a training and a test split."""
 
     @property
     def train(self) -> Split: ...  # noqa: D102
@@ -59,13 +59,13 @@ class Scenario:
     order: tuple[int, ...]  # the number that each task has in order 0
 
     def __post_init__(self) -> None:
-        """Refuse what is no list of rows, and a task without any."""
+        """Refuse anything but lists of rows, and a task without rows."""
         expect(self.tasks, tuple, "tasks", "a tuple of rows, one for each task,")
         expect(self.order, tuple, "order", "a tuple of numbers")
         expect(self.test_tasks, (tuple, type(None)), "test_tasks", "a tuple of rows, or None,")
         if len(self.order) != len(self.tasks):
             raise OptionError(
-                f"expected a number in order for each of {len(self.tasks)} tasks, "
+                f"expected one number in order for each of {len(self.tasks)} tasks, "
                 f"got {len(self.order)}"
             )
         for rows in (*self.tasks, *(self.test_tasks or ())):
@@ -86,7 +86,7 @@ class Scenario:
 
     @property
     def n_tasks(self) -> int:
-        """How many tasks there are."""
+        """The number of tasks."""
         return len(self.tasks)
 
 
@@ -114,7 +114,7 @@ def learned(data: Data, label: str | None) -> str:
         fit = False
     if not fit:
         raise ArgumentError(
-            "expected Features, or what has train and test with labels, as data, "
+            "expected Features, or an object with train and test labels, as data, "
             f"got {kind_of(data)}"
         )
     if label is not None:
@@ -137,8 +137,8 @@ def count_classes(data: Data, label: str) -> int:
 def lay_out(name: str, data: Data, *, label: str, by: str, task_of: Tensor, order: int) -> Scenario:
     """Make the scenario in which ``task_of[v]`` is the task of all rows with value v in ``by``.
 
-    Values of task −1 belong to no task. Where some task has no test rows, no test row is said to
-    belong to one: the whole test set is the only measure then.
+    Values with task −1 belong to no task. Where some task has no test rows, test rows are not
+    assigned to tasks at all: heads are then measured on the whole test set only.
     """
     permutation = task_order(int(task_of.max()) + 1, order)
     train, test = (_rows_per_task(split, by, task_of) for split in (data.train, data.test))
@@ -153,7 +153,7 @@ def lay_out(name: str, data: Data, *, label: str, by: str, task_of: Tensor, orde
 
 
 def _rows_per_task(split: Split, by: str, task_of: Tensor) -> tuple[Tensor, ...]:
-    """Group the rows that have a task by it, ascending; a split may lack the column."""
+    """Group rows by their task, ascending, without those of none; a split may lack the column."""
     values = column(split, by) if by in split.labels else torch.arange(0)
     groups = task_of[values] + 1
     sizes = groups.bincount(minlength=int(task_of.max()) + 2)

@@ -1,4 +1,4 @@
-"""The study: runs, what comes of them, and the comparison of heads."""
+"""The study: runs, their results, and the comparison of heads."""
 
 from lastlayer.study.comparison import compare, upper_bound
 from lastlayer.study.heads.execute import execute

@@ -8,7 +8,7 @@ import polars as pl
 import torch
 
 from lastlayer.arguments import expect, flag, kind_of, whole
-from lastlayer.catalogue import HEADS, all_heads, split_name
+from lastlayer.catalogue import HEADS, all_heads, forms_of_scenarios, split_name
 from lastlayer.errors import ArgumentError, DataError, OptionError
 from lastlayer.features import Features
 from lastlayer.heads import FeatureMap, make_head
@@ -44,11 +44,12 @@ def compare(
 
     Args:
         data: training and test features.
-        scenario: a name ("cifar10"), or "incremental:5", "lifelong:session", "mixed:fine/coarse";
-            or a ``Scenario`` that you have made, whose tasks each order permutes.
-        heads: their names, with the mask ("cosine+single"); None: all that there are.
-        orders: how many orders of the tasks, or the seeds of them: 3 is short for ``[0, 1, 2]``.
-            Each is the seed of the training too, as in the paper; 0 leaves the tasks as they are.
+        scenario: a name ("cifar10"), a kind such as "incremental:5", "lifelong:session",
+            "nested:fine/coarse" or "mixed:fine/coarse" (docs/scenarios.md), or a ``Scenario`` that
+            you have made, whose tasks each order permutes.
+        heads: their names, with the mask ("cosine+single"); None: all heads.
+        orders: how many orders of the tasks, or their seeds: 3 is short for ``[0, 1, 2]``.
+            Each also seeds the training, as in the paper; 0 leaves the tasks as they are.
         preset: "exact" or "paper".
         lr: the learning rate of all heads trained by gradient; None: each head's own.
         device: "auto", "cpu" or "cuda".
@@ -56,7 +57,7 @@ def compare(
 
     Returns:
         Columns head, mask, order, task, epoch, accuracy (0 to 1). Task 0, epoch 0 is before
-        training; accuracy is null where a head could not predict yet, or has diverged.
+        training; accuracy is null where a head cannot predict yet, or has diverged.
 
     >>> import lastlayer as ll
     >>> table = ll.compare(ll.load_features("cifar10"), "cifar10", ["mean", "slda"], orders=[0])
@@ -105,7 +106,7 @@ def upper_bound(
 
 
 def _map_of(head: str, data: Features, made: Scenario) -> FeatureMap:
-    """Give the map that a head has in all orders of these tasks."""
+    """Return the map that a head uses in all orders of these tasks."""
     maker = make_head(head, data.in_features)
     if not isinstance(maker, MappedHead):
         raise OptionError(f"expected a head behind a feature map, got '{head}', which has none")
@@ -113,7 +114,7 @@ def _map_of(head: str, data: Features, made: Scenario) -> FeatureMap:
 
 
 def seeds_of(orders: int | Iterable[int]) -> list[int]:
-    """Return the seeds of some orders of tasks: a number stands for the first so many.
+    """Return the seeds of some orders of tasks: a number n stands for 0…n−1.
 
     >>> seeds_of(3), seeds_of([0, 5])
     ([0, 1, 2], [0, 5])
@@ -124,7 +125,7 @@ def seeds_of(orders: int | Iterable[int]) -> list[int]:
 
 
 def _spec(scenario: object) -> AnyScenario:
-    """Take a scenario however it is given."""
+    """Return the scenario as a run takes it, from text, a spec or a scenario."""
     if isinstance(scenario, str):
         return ScenarioSpec.parse(scenario)
     if isinstance(scenario, Scenario):
@@ -132,13 +133,13 @@ def _spec(scenario: object) -> AnyScenario:
     if isinstance(scenario, ScenarioSpec):
         return scenario
     raise ArgumentError(
-        "expected a scenario as text such as 'incremental:5', a ScenarioSpec or a Scenario, got "
-        f"{kind_of(scenario)}"
+        f"expected a scenario as text ({forms_of_scenarios()}, or a name), a ScenarioSpec or a "
+        f"Scenario, got {kind_of(scenario)}"
     )
 
 
 def head_names(heads: object) -> list[str]:
-    """Take the names of heads; a single one in the place of a list is a slip."""
+    """Return the names of heads; a single name instead of a list is refused."""
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise ArgumentError(f"expected a list of heads, such as ['slda'], got {kind_of(heads)}")
     names = list(heads)
@@ -155,7 +156,7 @@ def _run(spec: AnyScenario, name: str, preset: Preset, lr: float | None, order: 
 
 
 def _results(runs: list[Run], data: Features, device: str, progress: bool) -> list[Result]:
-    """Make the runs, in their order; what cannot be made is warned of, unless it is all."""
+    """Return the results of the runs, in order; warn of runs that fail, unless all of them do."""
     with bar(f"{len(runs)} runs", progress) as tell:
         outcomes = list(execute(runs, {"data": data}, device=device, progress=tell))
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]

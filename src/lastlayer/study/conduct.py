@@ -1,4 +1,4 @@
-"""Conducting a study: what its store does not hold yet is made, and kept as soon as it is there."""
+"""Conducting a study: runs that its store lacks are made, and saved as soon as they finish."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from lastlayer.study.run import AnyRun, Maker, RunData, Work
 
 @dataclass(frozen=True)
 class Watch:
-    """What is told of a study under way; ``on_progress`` comes from any thread."""
+    """What to call while a study runs; ``on_progress`` may be called from any thread."""
 
     on_start: Callable[[int, int], None] = lambda planned, kept: None  # runs
     on_progress: Tell | None = None
@@ -45,8 +45,8 @@ def conduct(
         out: the folder of the results.
         version: of the program, kept too.
         device: "auto", "cpu" or "cuda".
-        wait: wait for another writer to end, instead of refusing.
-        watch: told of what happens.
+        wait: whether to wait for another writer to finish, instead of refusing.
+        watch: called as the study proceeds.
     """
     watch = watch or Watch()
     with open_store(out, wait, watch.on_wait) as store:
@@ -85,10 +85,10 @@ def conduct(
 def _together(
     ready: Prepared, states: Mapping[str, tuple[int, str]]
 ) -> Iterator[tuple[Maker, list[AnyRun]]]:
-    """Part the runs by kind and by the plan that they first appeared in.
+    """Split the runs by kind and by the plan that they first appeared in.
 
-    Numbers can differ in their last bits with what is trained beside them: what was planned
-    together stays together, however the plan grows.
+    Numbers can differ in their last bits depending on what is trained beside them, so runs that
+    were planned together stay together, however the plan grows.
     """
     for kind, workshop in WORKSHOPS.items():
         parts: dict[int, list[AnyRun]] = defaultdict(list)
@@ -98,7 +98,7 @@ def _together(
 
 
 def _mark(run: AnyRun, data: RunData) -> str:
-    """Name data and method: when either changes, what was made before is of another study."""
+    """Return a name for data and method: when either changes, earlier results no longer count."""
     return f"{data.fingerprint}/{run.method}"
 
 

@@ -1,4 +1,4 @@
-"""How long a study will take, about."""
+"""Roughly how long a study will take."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from lastlayer.study.run import Forecast
 
 
 def forecast(ready: Prepared, folder: Path, device: str = "auto") -> list[Forecast]:
-    """Return what there is to run, how much of it is not in the folder yet, and seconds."""
+    """Return what there is to run, how much of it the folder lacks, and seconds."""
     kept, chosen = _kept(folder), choose_device(device)
     return [
         row

@@ -1,4 +1,4 @@
-"""The two kinds of run: how those of each are made, and how long that takes."""
+"""The two kinds of run: how runs of each are made, and how long that takes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Forecaster = Callable[
 
 @dataclass(frozen=True)
 class Workshop:
-    """What is done with runs of one kind."""
+    """The functions that make and forecast runs of one kind."""
 
     make: Maker
     forecast: Forecaster  # of runs by digest, data by name, digests of those that are there

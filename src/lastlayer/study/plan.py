@@ -1,4 +1,4 @@
-"""Plans: what a study runs, as a TOML file; every slip in one is named by its place."""
+"""Plans: what a study runs, as a TOML file; every mistake in one is reported with its place."""
 
 import tomllib
 from collections.abc import Callable, Iterator
@@ -62,15 +62,15 @@ class Experiment(Strict):
     def _check_code(self) -> Self:
         if bool(self.code) != bool(self.why):
             raise ValueError(
-                "expected 'code' and 'why' together: which code of the authors the block stands "
-                "for, and why"
+                "expected 'code' and 'why' together: which version of the authors' code the block "
+                "stands for, and why"
             )
         if self.code and (self.start or self.gain or self.batch_size):
-            raise ValueError("expected 'code', or 'start', 'gain' and 'batch_size', got both")
+            raise ValueError("expected either 'code' or 'start', 'gain' and 'batch_size', got both")
         return self
 
     def runs(self, plan: "Plan") -> Iterator[Run]:
-        """Give every combination, seeds last."""
+        """Yield every combination, seeds last."""
         for features in self.features:
             data = held_out_name(SHORT.get(features, features), self.held_out)
             for scenario in self.scenario:
@@ -85,7 +85,7 @@ class Experiment(Strict):
         return prod(map(len, kinds)) * sum(1 for _ in self._heads(self.preset or plan.preset))
 
     def _heads(self, preset: Preset) -> Iterator[tuple[str, Options]]:
-        """Give each head in all its ways; what it has no choice of is left out for it."""
+        """Yield each head with each of its options; those it does not have are left out."""
         ways = [vars(CODES[code]) for code in self.code or ()] or [
             {"start": start, "gain": gain, "batch_size": size}
             for start in self.start or (None,)
@@ -125,7 +125,7 @@ class Plan(Strict):
 
 
 def read_plan(name: str) -> tuple[Plan, str]:
-    """Give a shipped plan by its name, or read a TOML file; and its text.
+    """Return a shipped plan by its name, or read a TOML file; and its text.
 
     >>> plan, text = read_plan("demo")
     >>> plan.preset, len(plan.experiment)
@@ -136,7 +136,7 @@ def read_plan(name: str) -> tuple[Plan, str]:
     if name not in SHIPPED and path.suffix != ".toml":
         look_up(name, SHIPPED, "plan (or give a .toml file)")
     if not path.exists():
-        raise MissingFileError(f"no plan at {path}; shipped are: {', '.join(SHIPPED)}")
+        raise MissingFileError(f"no plan at {path}; the shipped ones are: {', '.join(SHIPPED)}")
     with reading(path, "a plan") as file:
         text = _read_text(file)
         try:
@@ -148,13 +148,13 @@ def read_plan(name: str) -> tuple[Plan, str]:
             ]
             raise PlanError(f"{path}: {'; '.join(slips + more)}") from None
         except RecursionError:
-            raise PlanError(f"{path} is no plan: its lists or tables are nested too deep") from None
+            raise PlanError(f"{path} is not a plan: lists or tables nested too deep") from None
         except ValueError as error:
-            raise PlanError(f"{path} is no TOML: {error}") from None
+            raise PlanError(f"{path} is not valid TOML: {error}") from None
 
 
 def _read_text(file: Path) -> str:
-    """Read a plan as text, if it can be one."""
+    """Return the text of a plan's file."""
     if file.stat().st_size > MOST_BYTES:
         raise PlanError(f"expected a plan of at most {MOST_BYTES:,} bytes, but {file} is larger")
     content = file.read_bytes()
@@ -163,13 +163,13 @@ def _read_text(file: Path) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise PlanError(
-            f"{file} is no TOML: expected UTF-8 text, got the byte {content[error.start]:#04x} in "
-            f"line {line}"
+            f"{file} is not valid TOML: expected UTF-8 text, got the byte "
+            f"{content[error.start]:#04x} in line {line}"
         ) from None
 
 
 def held_out_name(features: str, share: float | None) -> str:
-    """Name features of which a part of the training data takes the place of the test data.
+    """Return the name of features whose test data are held out of their training data.
 
     >>> held_out_name("mine.safetensors", 0.2)
     'mine.safetensors (0.2 held out)'
@@ -185,7 +185,7 @@ def _run(
     subset: int | str,
     seed: int,
 ) -> Run:
-    """Make a run; the seed orders the tasks too, as in the paper, where there are several."""
+    """Return a run; as in the paper, the seed also orders the tasks if there are several."""
     base, mask = split_name(head)
     order = 0 if scenario.kind == "iid" else seed
     size = None if isinstance(subset, str) else subset
@@ -193,12 +193,10 @@ def _run(
 
 
 def _slip(slip: Any) -> str:
-    """Say where a plan is wrong, and how."""
+    """Return a message saying where a plan is wrong, and how."""
     if slip["type"] == "extra_forbidden":
         *parents, last = slip["loc"]
-        blocks: dict[str, type[Strict]] = {"experiment": Experiment, "replay": Replay}
-        known = (blocks[parents[0]] if parents else Plan).model_fields
-        return f"{_place(parents)}{_message(lambda: look_up(str(last), known, 'key'))}"
+        return f"{_place(parents)}{_unknown_key(str(last), parents)}"
     place, kind = _place(slip["loc"]), slip["type"]
     if kind == "missing":
         return f"{place}missing: write {EXAMPLES.get(slip['loc'][-1], slip['loc'][-1])}"
@@ -207,6 +205,18 @@ def _slip(slip: Any) -> str:
     message = WORDS.get(kind, slip["msg"].removeprefix("Value error, "))
     got = "" if kind == "value_error" else f", got {short(repr(slip['input']))}"
     return f"{place}{message}{got}"
+
+
+def _unknown_key(key: str, parents: list[Any]) -> str:
+    """Return what is wrong with a key: it belongs elsewhere, or is unknown."""
+    blocks: dict[str, type[Strict]] = {"experiment": Experiment, "replay": Replay}
+    homes = [f"[[{name}]]" for name, block in blocks.items() if key in block.model_fields]
+    if key in Plan.model_fields:
+        homes.append("the top of the plan")
+    if homes:
+        return f"'{key}' belongs in {' or '.join(homes)}, not here"
+    known = (blocks[parents[0]] if parents else Plan).model_fields
+    return _message(lambda: look_up(key, known, "key"))
 
 
 EXAMPLES = {

@@ -1,4 +1,4 @@
-"""What the blocks of a plan may hold: each kind of value, how it is read, and what is refused."""
+"""The fields of a plan's blocks: each kind of value, how it is read, and what is refused."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ GROUPS = {"paper": lambda: PAPER_HEADS, "all": all_heads}  # names that stand fo
 
 
 def _many(value: Any) -> Any:
-    """Take one thing for a list of one."""
+    """Return a list; a single value becomes a list of one."""
     return value if isinstance(value, list | tuple) else [value]
 
 
@@ -68,7 +68,7 @@ def _scenario(value: Any) -> ScenarioSpec:
 
 
 def _head(value: Any) -> str:
-    """Take the name of a head with its mask."""
+    """Check the name of a head with its mask."""
     if not isinstance(value, str):
         raise ValueError(f"expected the name of a head, got {value!r}")
     split_name(value)
@@ -76,7 +76,7 @@ def _head(value: Any) -> str:
 
 
 def _heads(value: Any) -> Any:
-    """Take a head or a list of them; "paper" and "all" stand for theirs."""
+    """Return a list of heads; "paper" and "all" stand for the paper's heads and for all heads."""
     named: list[Any] = []
     for name in _many(value):
         named += GROUPS[name]() if isinstance(name, str) and name in GROUPS else [name]
@@ -84,7 +84,7 @@ def _heads(value: Any) -> Any:
 
 
 def _size(value: Any) -> Any:
-    """Take a number of samples, or all of them."""
+    """Check a number of samples, or "all"."""
     if value != "all" and not (type(value) is int and 0 < value <= MOST_DRAWN):
         raise ValueError(
             f'expected a number of samples from 1 to {MOST_DRAWN:,}, or "all", got {short(value)}'
@@ -93,7 +93,7 @@ def _size(value: Any) -> Any:
 
 
 def one_of(names: Iterable[str], kind: str) -> PlainValidator:
-    """Take a name out of a few."""
+    """Check that a value is one of a few names."""
     known = dict.fromkeys(names)
 
     def check(value: Any) -> str:
@@ -127,6 +127,6 @@ Size = Annotated[int | Literal["all"], PlainValidator(_size)]
 
 
 class Strict(BaseModel):
-    """A block in which nothing may stand that is not known."""
+    """A block that refuses unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)

@@ -1,4 +1,4 @@
-"""From a plan to its runs: features are found and scenarios tried before anything is run."""
+"""From a plan to its runs: features are found and scenarios built before anything runs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from lastlayer.training.replay.tasks import check_tasks
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """The runs of a plan, and all that they need."""
+    """The runs of a plan, and everything they need."""
 
     runs: dict[str, AnyRun] = field(default_factory=dict)  # by digest; no two are the same
     labels: dict[str, str] = field(default_factory=dict)  # by digest: the column that is learned
@@ -31,7 +31,7 @@ class Prepared:
         return {digest: run for digest, run in self.runs.items() if run.kind == kind}
 
     def add(self, run: AnyRun, label: str) -> None:
-        """Take a run whose data are there, and the column that it learns."""
+        """Add a run whose data were found, and the column that it learns."""
         digest = run.digest(self.data[run.features].fingerprint)
         self.runs.setdefault(digest, run)
         self.labels.setdefault(digest, label)
@@ -41,9 +41,9 @@ def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
     """Find the features and images of a plan, and build each of its scenarios once.
 
     Args:
-        plan: what is to be run.
-        folder: where features lie that are not bundled, by their full names.
-        root: where the official files of a data set lie that networks are trained on end to end.
+        plan: what to run.
+        folder: where features that are not bundled are stored, by their full names.
+        root: where the official files of a data set are, for networks trained end to end.
     """
     ready = Prepared()
     for number, experiment in enumerate(plan.experiment):
@@ -68,7 +68,7 @@ def _prepare_network(run: NetworkRun, root: Path | None, ready: Prepared) -> Non
     """Read the images of a network, and refuse tasks that replay is not defined for."""
     data = ready.data.get(run.features) or read_image_data(run.dataset, root)
     if not isinstance(data, ImageData):
-        raise PlanError(f"'{run.features}' names features too: call those another name")
+        raise PlanError(f"'{run.features}' is also the name of features: rename those")
     ready.data[run.features] = data
     scenario = data.scenario(run.scenario, run.order)
     check_tasks(scenario.tasks, data.train.labels[scenario.label], run.rules.per_class)
@@ -76,7 +76,7 @@ def _prepare_network(run: NetworkRun, root: Path | None, ready: Prepared) -> Non
 
 
 def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:
-    """Load an experiment's features; give the names of those that are there."""
+    """Load an experiment's features; return the names of those that were found."""
     present = []
     for given in experiment.features:
         full, share = SHORT.get(given, given), experiment.held_out
@@ -97,7 +97,7 @@ def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:
 def _labels(
     experiment: Experiment, present: list[str], data: Mapping[str, Features]
 ) -> Iterator[tuple[tuple[str, str], str]]:
-    """Build each scenario on each feature set, which refuses what does not fit."""
+    """Build each scenario on each feature set, and so refuse those that do not fit."""
     for name in present:
         for scenario in experiment.scenario:
             yield (name, str(scenario)), scenario.build(data[name], order=0).label
@@ -120,7 +120,7 @@ def find_features(name: str, folder: Path) -> Features:
 
 
 def how_to_make(name: str, folder: Path) -> str:
-    """Give the command that makes features by their full name.
+    """Return the command that makes features by their full name.
 
     >>> how_to_make("core50/vgg16", Path("mine"))
     'lastlayer extract core50 --root DIR --backbone vgg16 --out mine/core50/vgg16.safetensors'
@@ -134,7 +134,7 @@ def how_to_make(name: str, folder: Path) -> str:
 
 
 def hold_out(data: Features, share: float) -> Features:
-    """Put a part of each class of the training data in the place of the test data."""
+    """Replace the test data by a part of each class held out of the training data."""
     train, test = (
         FeatureSet(
             data.train.z[rows],

@@ -1,4 +1,4 @@
-"""What a comparison says: a ranking, and what retraining on everything would reach."""
+"""The outcome of a comparison: a ranking, and what retraining on everything would reach."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -12,7 +12,7 @@ from lastlayer.results.tables import deviation, head_name, thrift
 
 @dataclass(frozen=True)
 class Bound:
-    """What a softmax regression reaches that has everything at once and has converged."""
+    """The accuracy of a softmax regression trained on everything at once until it converged."""
 
     name: str
     accuracy: float  # on the test rows, 0 to 1
@@ -21,14 +21,14 @@ class Bound:
 def rank(table: pl.DataFrame) -> pl.DataFrame:
     """Rank heads by their final accuracy, best first; those that diverged come last.
 
-    Of equally good ones the thriftiest comes first.
+    Of equally good heads, the thriftiest comes first.
 
     Args:
         table: what ``compare`` gives.
 
     Returns:
-        Columns head (with its mask), accuracy and deviation over the orders, and diverged: in how
-        many orders it did.
+        Columns head (with its mask), accuracy and deviation over the orders, and diverged: the
+        number of orders in which it did.
 
     >>> table = pl.DataFrame({"head": "mean", "mask": "none", "order": [0, 0, 1, 1],
     ...                       "task": 0, "epoch": [0, 1, 0, 1], "accuracy": [None, 0.5, None, 1.0]})
@@ -53,7 +53,7 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check(table: object, name: str, columns: tuple[str, ...]) -> None:
-    """Refuse what is no table of these columns, or an empty one."""
+    """Refuse anything but a table of these columns with at least one row."""
     expect(table, pl.DataFrame, name, "a polars table")
     found = cast(pl.DataFrame, table)
     missing = [column for column in columns if column not in found.columns]

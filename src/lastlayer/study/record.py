@@ -1,4 +1,4 @@
-"""What is stored of a run: its columns, its measures, and its arrays."""
+"""What is stored for a run: its columns, its measures, and its arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ COUNTED = {  # array of (T, N, kinds) → the columns of its counts after the la
 
 
 def columns_of(run: AnyRun, label: str) -> Columns:
-    """Return what a run is; ``label`` is the column that its scenario learns."""
+    """Return the columns that describe a run; ``label`` is the column that its scenario learns."""
     return {
         "kind": run.kind,
         "features": run.features,
@@ -45,7 +45,7 @@ def columns_of(run: AnyRun, label: str) -> Columns:
 
 
 def record(digest: str, outcome: Outcome) -> Record:
-    """Give what came of a run, as it is stored."""
+    """Return the outcome of a run, as it is stored."""
     if not isinstance(outcome, Result):
         return Record(digest, {"state": "failed", "message": outcome.message})
     n_classes = len(outcome.n_per_class)
@@ -78,7 +78,7 @@ def record(digest: str, outcome: Outcome) -> Record:
 
 
 def _measures(result: Result) -> Mapping[str, float]:
-    """Give the continual measures, where there are several tasks and tests of each."""
+    """Return the continual measures, if there are several tasks with test rows for each."""
     if result.n_tasks == 1 or not len(result.n_per_task):
         return {}
     order = result.task_order
@@ -93,7 +93,7 @@ def _measures(result: Result) -> Mapping[str, float]:
 
 
 def _lost_shares(parts: NDArray[np.float64]) -> Columns:
-    """Give the parts as shares of what was lost; where nothing was, there are none."""
+    """Return the parts as shares of what was lost; none if nothing was lost."""
     lost = round(float(parts.sum()))
     shares = [float(part) / lost for part in parts] if lost else [None] * len(parts)
     names = (f"lost_share_{name}" for name in LOSS_PARTS)

@@ -1,4 +1,4 @@
-"""What comes of a run: right answers after every epoch, or the reason why there are none."""
+"""The outcome of a run: right answers after every epoch, or the reason why it failed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,8 +18,8 @@ Counts: TypeAlias = NDArray[np.int64]
 class Result:
     """Right answers on the test set: before training, then after each epoch of each task.
 
-    Counts are −1 where a head could not predict or was not asked, and after a divergence.
-    Accuracies go from 0 to 1; they are NaN there, and where a class has no test samples.
+    Counts are −1 where a head could not predict or was not asked, and after it diverged.
+    Accuracies go from 0 to 1, and are NaN there and where a class has no test samples.
     """
 
     run: AnyRun
@@ -29,7 +29,7 @@ class Result:
     n_per_task: Counts  # (T,) or (0,)
     task_order: tuple[int, ...]  # (T,) the number in order 0 of each task as it came
     arrived: Counts  # (N,) the place of the task in which a class first came, from 0; −1: in none
-    diverged: int | None = None  # the step (of a network, the epoch) that left the finite numbers
+    diverged: int | None = None  # the step (of a network, the epoch) at which training diverged
     insight: Mapping[str, NDArray[Any]] = field(default_factory=dict)  # of analysis/, if asked for
 
     @property
@@ -49,12 +49,12 @@ class Result:
 
     @property
     def n_tasks(self) -> int:
-        """How many tasks there were."""
+        """The number of tasks."""
         return len(self.task_order)
 
     @property
     def epochs(self) -> int:
-        """How many epochs each task had."""
+        """The number of epochs of each task."""
         return (len(self.right_by_class) - 1) // self.n_tasks
 
     @property
@@ -65,7 +65,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that could not be made, and why."""
+    """A run that failed, and why."""
 
     run: AnyRun
     message: str

@@ -1,4 +1,4 @@
-"""What every run has, whether of a head or of a network: its name, its columns, its place."""
+"""What every run has, of a head or of a network: its name, its columns, what it compares."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -23,7 +23,7 @@ class AnyRun(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """What it is a run of."""
+        """What it is a run of: a head or a network."""
 
     @property
     def method(self) -> int:
@@ -51,7 +51,7 @@ class AnyRun(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of everything that is drawn at random."""
+        """The seed of everything that is drawn at random."""
 
     @property
     def settings(self) -> Columns:
@@ -59,11 +59,11 @@ class AnyRun(Protocol):
 
     @property
     def place(self) -> str:
-        """What it can be compared on."""
+        """What it is compared on: the same for all runs of one comparison."""
 
     @property
     def candidate(self) -> str:
-        """What is compared there."""
+        """What is compared: the head or layer and its settings."""
 
     def digest(self, fingerprint: str) -> str:
         """Name the run's numbers: a SHA-256 of all that decides them."""
@@ -101,7 +101,7 @@ D = TypeVar("D")
 
 @dataclass(frozen=True)
 class Work(Generic[R, D]):
-    """Runs of one kind that are to be made, and with what."""
+    """Runs of one kind to be made, and what to make them with."""
 
     runs: Sequence[R]  # those that are there already, too: what is made at once depends on all
     data: Mapping[str, D]
@@ -112,7 +112,7 @@ class Work(Generic[R, D]):
 
 
 class Forecast(NamedTuple):
-    """How long runs that have this in common will take."""
+    """How long a group of runs will take."""
 
     features: str
     scenario: str
@@ -126,5 +126,5 @@ Maker = Callable[[Work[Any, Any]], Iterator[list["Outcome"]]]
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """Name what decides a run's numbers."""
+    """Return the digest of what decides a run's numbers."""
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()

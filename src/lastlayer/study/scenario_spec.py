@@ -1,4 +1,4 @@
-"""A scenario in words: small, hashable, and the same whatever the data; ``build`` makes it real."""
+"""A scenario in words: small, hashable, and independent of data; ``build`` makes it from data."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -6,9 +6,10 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, TypeAlias
 
+from lastlayer import catalogue
 from lastlayer.arguments import expect, whole
 from lastlayer.catalogue import SCENARIOS
-from lastlayer.errors import DataError, OptionError
+from lastlayer.errors import DataError, OptionError, UnknownNameError
 from lastlayer.names import look_up
 from lastlayer.scenarios import (
     Scenario,
@@ -24,7 +25,7 @@ from lastlayer.scenarios.scenario import Data
 
 
 def _iid(data: Data, order: int, label: str | None = None) -> Scenario:
-    """Give the one task there is, whatever the order."""
+    """Return the single task, whatever the order."""
     return iid(data, label)
 
 
@@ -35,11 +36,10 @@ KINDS: Mapping[str, Callable[..., Scenario]] = {
     "mixed": mixed,
     "iid": _iid,
 }
-ARGUMENT = {"incremental": "tasks", "lifelong": "by", "nested": "by", "mixed": "by"}
 
 
 def _known() -> Mapping[str, Callable[..., Scenario]]:
-    """Return what makes each kind, and each scenario that has a card now."""
+    """Return the function that makes each kind, and each scenario that has a card now."""
     return {**KINDS, **{name: partial(make_scenario, name) for name in SCENARIOS}}
 
 
@@ -65,24 +65,24 @@ class ScenarioSpec:
     label: str | None = None  # the column that is learned; None: the primary one
 
     def __post_init__(self) -> None:
-        """Check that the kind has its argument, and no other."""
+        """Check that the kind has its argument and no other."""
         expect(self.kind, str, "kind", "the name or kind of a scenario")
         for name in ("by", "label"):
             expect(getattr(self, name), (str, type(None)), name, "the name of a label column")
-        look_up(self.kind, _known(), "scenario")
+        _check_kind(self.kind)
         if self.tasks is not None:
             object.__setattr__(self, "tasks", _checked(self.tasks))
         if isinstance(self.tasks, tuple) and len(self.tasks) < 2:
             raise OptionError(
-                f"expected the classes of two tasks or more, got {list(self.tasks)}: one task of "
-                "all classes is the scenario iid"
+                f"expected the classes of at least two tasks, got {list(self.tasks)}: one task of "
+                "all classes is scenario iid"
             )
         for name in ("tasks", "by"):
-            given, needed = getattr(self, name), ARGUMENT.get(self.kind) == name
+            given, needed = getattr(self, name), _argument(self.kind) == name
             if needed and given in (None, ""):
-                example = "5" if name == "tasks" else "COLUMN"
                 raise OptionError(
-                    f"scenario '{self.kind}' needs '{name}': write {self.kind}:{example}"
+                    f"scenario '{self.kind}' needs '{name}': write "
+                    f"{catalogue.KINDS[self.kind].form}"
                 )
             if given is not None and not needed:
                 raise OptionError(f"scenario '{self.kind}' takes no '{name}', got {given!r}")
@@ -97,7 +97,7 @@ class ScenarioSpec:
         kind, colon, argument = rest.partition(":")
         given: dict[str, Any] = {"label": label or None}
         if colon:
-            name = ARGUMENT.get(kind, "by")
+            name = _argument(kind) or "by"
             given[name] = _numbers(argument) if name == "tasks" else argument
         return cls(kind, **given)
 
@@ -110,7 +110,7 @@ class ScenarioSpec:
 
     @property
     def signature(self) -> str:
-        """What stands for it in the digest of a run."""
+        """The text that stands for it in the digest of a run."""
         return str(self)
 
     def __str__(self) -> str:
@@ -123,7 +123,7 @@ class ScenarioSpec:
 
 @dataclass(frozen=True, eq=False)
 class GivenScenario:
-    """A scenario that is made already, as a run takes it; an order permutes its tasks.
+    """A scenario that is already made, as a run takes it; an order permutes its tasks.
 
     >>> from lastlayer import load_features, make_scenario
     >>> data = load_features("cifar10")
@@ -168,6 +168,20 @@ class GivenScenario:
 AnyScenario: TypeAlias = ScenarioSpec | GivenScenario
 
 
+def _argument(kind: str) -> str | None:
+    """Return the name of what follows the colon; None: nothing does."""
+    return catalogue.KINDS[kind].argument if kind in catalogue.KINDS else None
+
+
+def _check_kind(kind: str) -> None:
+    """Refuse an unknown scenario; say how each kind is written."""
+    try:
+        look_up(kind, _known(), "scenario")
+    except UnknownNameError as error:
+        forms = catalogue.forms_of_scenarios()
+        raise UnknownNameError(f"{error}; a kind is written as one of {forms}") from None
+
+
 def _check_rows(scenario: Scenario, data: Data) -> None:
     """Refuse a scenario that was made from other data."""
     for split, tasks in ((data.train, scenario.tasks), (data.test, scenario.test_tasks or ())):
@@ -175,7 +189,7 @@ def _check_rows(scenario: Scenario, data: Data) -> None:
         last = max((int(rows.max()) for rows in tasks if len(rows)), default=-1)
         if last >= len(y) or int(y.max()) >= scenario.n_classes:
             raise DataError(
-                f"expected a scenario of these data, but {scenario} asks for row {last} of "
+                f"expected a scenario made from these data, but {scenario} asks for row {last} of "
                 f"{len(y)}, and there is a class {int(y.max())}"
             )
 

@@ -9,7 +9,7 @@ BATCH_SIZE = 264  # the authors' code
 
 
 def shuffled_batches(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Give one epoch of positions 0…n−1 in random order; the last batch may be smaller.
+    """Yield one epoch of positions 0…n−1 in random order; the last batch may be smaller.
 
     >>> [batch.numel() for batch in shuffled_batches(7, 3, torch.Generator().manual_seed(0))]
     [3, 3, 1]

@@ -1,4 +1,4 @@
-"""Feeding streams to heads that learn in one pass; what streams have in common is learned once."""
+"""Feeding streams to heads that learn in one pass; tasks that streams share are learned once."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,9 +36,9 @@ def feed(
 ) -> list[Score]:
     """Feed each stream to a new head, and score it before training and after each epoch.
 
-    Such a head learns in the first epoch of a task; later ones leave it, and its score, as it is.
-    A head behind a feature map gets the same one in every order of the same tasks: ``map_rows``
-    says which rows fix it. What does not depend on order is answered once for equal sets of tasks.
+    Such a head learns in the first epoch of a task; later epochs change neither it nor its score.
+    A head behind a feature map gets the same map in every order of the same tasks: ``map_rows``
+    says which rows fix it. Heads that ignore order are scored once for each set of tasks.
 
     Args:
         pool: the samples, on the device to learn on.
@@ -46,9 +46,9 @@ def feed(
         head: the name of a head with ``passes = 1``.
         preset: "exact" or "paper".
         rules: epochs and batches.
-        keep_vectors: give the output vectors of a linear head after each task too.
+        keep_vectors: whether to return the output vectors of a linear head after each task too.
         on_task: called with the number of samples after each task of each stream.
-        memory: bytes that may be kept of single tasks, for other orders of them.
+        memory: bytes to spend on what single tasks taught, so that other orders can reuse it.
     """
     make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
     columns = pool.test_columns().to(pool.z.device)
@@ -80,10 +80,10 @@ def _vectors(layers: list[nn.Linear | None]) -> Vectors | None:
 
 
 def map_rows(stream: Stream) -> Tensor:
-    """Give the rows that fix the feature map of heads that need one.
+    """Return the rows that fix the feature map of heads that need one.
 
-    The first 1,000 in the order of the data, of the task that holds the first row, then of the task
-    with the next, as far as needed: the same for all orders of the same tasks.
+    1,000 rows in the order of the data: of the task that holds the earliest row, then of the task
+    with the next, as far as needed, so that they are the same for all orders of the same tasks.
     """
     in_order = (rows.sort().values for rows in stream.tasks if len(rows))
     tasks = sorted(in_order, key=lambda rows: int(rows[0]))
@@ -92,9 +92,9 @@ def map_rows(stream: Stream) -> Tensor:
 
 @dataclass
 class _Feeder:
-    """Follows streams: it gives the right answers (N + groups) that a head has after each task.
+    """Follows streams, and yields the count (N + groups) of a head's right answers after each task.
 
-    Beside them goes the head as an ordinary layer, or None.
+    With each count comes the head as an ordinary linear layer, or None.
     """
 
     pool: Pool
@@ -110,11 +110,11 @@ class _Feeder:
     kept: int = 0  # bytes of the heads in ``learned``
 
     def nothing(self) -> Tensor:
-        """Give the counts of a head that cannot predict."""
+        """Return the counts of a head that cannot predict."""
         return torch.full(self.columns.shape[1:], -1)
 
     def in_turn(self, stream: Stream) -> Iterator[After]:
-        """Learn one task after the other."""
+        """Learn one task after another."""
         head = self._make(stream)
         answers = self._answers(head)
         for rows in stream.tasks:
@@ -122,10 +122,10 @@ class _Feeder:
             yield self._after(head, answers)
 
     def in_any_order(self, stream: Stream) -> Iterator[After]:
-        """Learn each distinct task once for all streams, and each set of tasks answers once.
+        """Learn each distinct task once for all streams, and score each set of tasks once.
 
-        What is learned of a task is kept and added up, as long as there is room and the head can
-        be merged; else it is learned again, but only for sets of tasks that have not answered yet.
+        What a task taught is kept and merged in, as long as there is room and the head can be
+        merged; otherwise it is learned again, but only for sets of tasks not scored yet.
         """
         head: Head | None = None
         answers: Callable[[], Tensor] | None = None
@@ -148,7 +148,7 @@ class _Feeder:
         return rows.numpy().tobytes(), seed if self._skips(rows) else 0
 
     def _with(self, head: Head, rows: Tensor, stream: Stream) -> Head:
-        """Give the head with one more task: a kept one merged in, or learned here and now."""
+        """Return the head with one more task: merged in if it was kept, otherwise learned now."""
         key = self._family(stream), self._task(rows, stream.seed)
         if key not in self.learned and self._has_room(head):
             self.learned[key] = self._make(stream)
@@ -164,7 +164,7 @@ class _Feeder:
         return can.merges and not can.keeps_samples and self.kept + _size(head) <= self.memory
 
     def _family(self, stream: Stream) -> bytes:
-        """Give what streams have in common that share a feature map."""
+        """Return a key that is equal for streams that share a feature map."""
         return b"" if self.map_options is None else map_rows(stream).numpy().tobytes()
 
     def _make(self, stream: Stream) -> Head:
@@ -189,7 +189,7 @@ class _Feeder:
                 head.observe(self.pool.z[batch], self.pool.y[batch])
 
     def _answers(self, head: Head) -> Callable[[], Tensor]:
-        """Give what predicts the test samples whenever asked; knn then looks only at new data."""
+        """Return a function that predicts the test samples; for knn it looks only at new data."""
         z = self.pool.test_z
         if isinstance(head, KnnHead):
             followed = head.follow(z)

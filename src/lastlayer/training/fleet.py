@@ -1,4 +1,4 @@
-"""The fleet: many gradient heads trained as one tensor, each as it would be alone."""
+"""The fleet: many gradient heads trained as one tensor, each exactly as it would be alone."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,8 +41,9 @@ def train_fleet(
 ) -> list[list[Score]]:
     """Train ``members[s]`` on ``streams[s]``, all at once, and score them after each epoch.
 
-    The members of each stream must be of the same layers, gains and masks in the same order;
-    learning rates, seeds and starts are free. All streams must have the same number of tasks.
+    The members of each stream must have the same layers, gains and masks in the same order, so
+    that their parameters form one tensor; learning rates, seeds and starts may differ. All streams
+    must have the same number of tasks.
 
     Args:
         pool: the samples, on the device to train on.
@@ -51,7 +52,8 @@ def train_fleet(
         preset: "exact" or "paper".
         rules: epochs and batches.
         on_epoch: called with the number of sample visits after each epoch.
-        keep_vectors: give the output vectors after each task too: T·N·h floats of each member.
+        keep_vectors: whether to return the output vectors after each task too: T·N·h floats for
+            each member.
     """
     fleet = launch(pool, members, preset)
     take_step = Stepper(fleet, pool)
@@ -59,12 +61,16 @@ def train_fleet(
     curve, steps = [_evaluate(fleet, pool, columns)], [0]
     vectors = []
     for task in range(len(streams[0].tasks)):
+        # Reseeded for every task, as in the paper's code: a task is shuffled in the same way
+        # wherever it comes in the stream.
         generators = [torch.Generator().manual_seed(stream.seed) for stream in streams]
         for _ in range(rules.epochs):
             visits = 0
             for rows, share in epoch_of_batches(streams, task, rules, generators, pool.z.device):
                 take_step(rows, share)
                 visits += rows.numel()
+            # A step notices divergence by its gradient; what overflows in an epoch's last step
+            # shows only in the parameters.
             fleet.mark_diverged()
             curve.append(_evaluate(fleet, pool, columns))
             steps.append(int(fleet.steps))
@@ -74,6 +80,7 @@ def train_fleet(
             vectors.append([part.cpu() for part in fleet.vectors()])
     counts = torch.stack(curve).round().to("cpu", torch.int64)
     diverged = fleet.diverged.cpu()
+    # From the step at which a member diverged on, its numbers mean nothing.
     lost = (diverged >= 0) & (torch.tensor(steps)[:, None, None] >= diverged)
     if preset == "exact":
         lost[0] = True  # before it has seen a class, a head cannot predict
@@ -129,10 +136,10 @@ def _evaluate(fleet: Members, pool: Pool, columns: Tensor) -> Tensor:
 
 
 def _right(scores: Tensor, y: Tensor) -> Tensor:
-    """Say where the lowest class with the largest score is ``y``: (S, K, n) of (S, K, N, n).
+    """Return where the lowest class with the largest score is ``y``: (S, K, n) from (S, K, N, n).
 
-    Comparing with the maximum is many times faster than argmax across rows, and the same where no
-    two classes share it.
+    Comparing with the maximum is many times faster than argmax across rows, and gives the same
+    answer where no two classes tie for it.
     """
     best = scores.amax(dim=2, keepdim=True)
     hits = scores == best
@@ -144,7 +151,7 @@ def _right(scores: Tensor, y: Tensor) -> Tensor:
 def _scores(
     counts: Tensor, diverged: Tensor, n_classes: int, vectors: list[Tensor]
 ) -> list[list[Score]]:
-    """Take the counts (evaluations, S, K, N + groups) and vectors (T, S, K, …) apart."""
+    """Split counts (evaluations, S, K, N + groups) and vectors (T, S, K, …) into members."""
     by_class, by_group = counts[..., :n_classes], counts[..., n_classes:]
 
     def score(s: int, k: int) -> Score:

@@ -1,4 +1,4 @@
-"""Which heads train together: what can go together goes together, sized to a memory budget."""
+"""Which heads train together: as many as can form one tensor and fit a memory budget."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -37,8 +37,8 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
     """Group jobs into fleets, none of which takes more than ``memory`` bytes besides the pool.
 
     The streams of a fleet have members of the same layers, gains and masks, so its tensors are
-    rectangular. On a CPU their tasks have the same sizes too, in any order: what a shorter stream
-    is padded with is work there, but not on a GPU, where a step costs its launch. Every job is in
+    rectangular. On a CPU their tasks have the same sizes too, in any order: padding a shorter
+    stream costs time there, but not on a GPU, where a step costs only its launch. Every job is in
     exactly one fleet.
     """
     on_cpu = pool.z.device.type == "cpu"
@@ -62,9 +62,9 @@ def plan(jobs: Sequence[Job], pool: Pool, rules: Rules, memory: int) -> list[Fle
 
 
 def _place(member: Member) -> tuple[bool, bool, int, bool, int]:
-    """Order members so that those alike in something lie side by side, also across two layers.
+    """Return a sort key that puts similar members side by side, even across two layers.
 
-    What has the same place has the same form and mask.
+    Equal keys mean equal form and mask.
     """
     form, layer = form_of(member.layer, member.gain), list(LAYERS).index(member.layer)
     mask = list(MASKS).index(member.mask)
@@ -99,22 +99,22 @@ def _fit(
 
 
 def member_bytes(pool: Pool, rules: Rules) -> int:
-    """What a step needs for one head: its state and gradient, and its logits of a batch."""
+    """Return the bytes of a step for one head: its state and gradient, and a batch's logits."""
     return 4 * pool.n_classes * (6 * pool.z.shape[1] + 4 * rules.batch_size)
 
 
 def stream_bytes(visits: int, pool: Pool, rules: Rules) -> int:
-    """What one stream needs: its rows and shares of an epoch, and a batch with its targets."""
+    """Return the bytes of one stream: an epoch's rows and shares, a batch with its targets."""
     return 32 * visits + 4 * rules.batch_size * (2 * pool.z.shape[1] + 2 * pool.n_classes)
 
 
 def evaluation_bytes(device: str) -> int:
-    """What scoring needs: logits, the same once more, and where they are largest."""
+    """Return the bytes of scoring: the logits, a copy of them, and where they are largest."""
     return 12 * EVALUATE[device]
 
 
 def default_memory(device: torch.device) -> int:
-    """Half of what a GPU has free, or 1 GiB of a CPU's memory."""
+    """Return half of a GPU's free memory, or 1 GiB on a CPU."""
     return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else 1 << 30
 
 

@@ -1,4 +1,4 @@
-"""What heads are trained and tested on: tensors and row indices, nothing of files or scenarios."""
+"""What heads are trained and tested on: tensors and row indices, with no files or scenarios."""
 
 from dataclasses import dataclass
 
@@ -21,11 +21,11 @@ class Pool:
 
     @property
     def n_groups(self) -> int:
-        """How many test tasks there are."""
+        """The number of test tasks."""
         return 1 if self.test_group is None else int(self.test_group.max()) + 1
 
     def test_columns(self) -> Tensor:
-        """Give 0/1 columns (m, N + groups): a sample's class and its test task."""
+        """Return 0/1 columns (m, N + groups): a sample's class and its test task."""
         group = torch.zeros_like(self.test_y) if self.test_group is None else self.test_group
         columns = torch.zeros(len(self.test_y), self.n_classes + self.n_groups)
         rows = torch.arange(len(self.test_y))
@@ -56,7 +56,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Rules:
-    """How streams are fed: the paper's rules are the defaults."""
+    """How streams are fed; the defaults are the paper's."""
 
     epochs: int = 5
     batch_size: int = BATCH_SIZE
@@ -67,7 +67,7 @@ class Rules:
 class Vectors:
     """The output vectors of a linear head after each task; its logit i is gain_i · A_i·z + b_i.
 
-    A factor that all logits of a sample share is left out: it decides nothing.
+    A factor shared by all logits of a sample is left out: it does not change the prediction.
     """
 
     weight: Tensor  # (T, N, h) the rows A as they are learned
@@ -81,5 +81,5 @@ class Score:
 
     by_class: Tensor  # (1 + tasks · epochs, N) counts; −1: it could not predict
     by_group: Tensor  # (1 + tasks · epochs, groups)
-    diverged: int = -1  # the step, from 1, that left the finite numbers
+    diverged: int = -1  # the step, from 1, at which training diverged
     vectors: Vectors | None = None  # of linear heads, where they are asked for

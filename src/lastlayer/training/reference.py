@@ -1,4 +1,4 @@
-"""What heads are held against: a softmax regression on everything at once, that has converged."""
+"""The reference for heads: a softmax regression trained on all data at once until it converges."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class Reference:
     steps: int  # of the last training, on all rows
 
     def predict(self, z: Tensor) -> Tensor:
-        """Give the class (n,) with the largest logit."""
+        """Return the class (n,) with the largest logit."""
         size = max(_PIECE // (8 * self.layer.in_features), 1)
         with torch.no_grad():
             return torch.cat([self._logits(part).argmax(dim=1) for part in z.split(size)])
@@ -49,18 +49,18 @@ def reference(
 ) -> Reference:
     """Train a softmax regression on all rows until it converges.
 
-    L-BFGS in coordinates in which the features are nearly uncorrelated; the weight decay is the one
-    that gets most held-out rows right, of equally good ones the largest, and all rows train the
-    last. It takes 8 bytes for each row and (mapped) feature, and at most 300 passes over the data
-    for each of nine trainings; a few dozen are usual. Classes without rows are never answered.
+    L-BFGS in coordinates in which the features are nearly uncorrelated. The weight decay is the one
+    that gets most held-out rows right (the largest of equally good ones); the final training uses
+    all rows. It takes 8 bytes for each row and (mapped) feature, and at most 300 passes over the
+    data for each of nine trainings; a few dozen are usual. A class without rows is never predicted.
 
     Args:
         z: features (n, h).
         y: labels (n,) below ``n_classes``.
         n_classes: how many classes there are.
         map: a fitted feature map to train behind.
-        seed: of the choice of rows that are held out.
-        quick: in float32, and to a gradient ten times as large: half the memory and time.
+        seed: decides which rows are held out.
+        quick: train in float32 and stop at a gradient ten times as large: half the memory and time.
 
     >>> z = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> found = reference(z, torch.tensor([0, 0, 0, 1, 1, 1]), n_classes=2)
@@ -68,7 +68,7 @@ def reference(
     ([0, 0, 0, 1, 1, 1], True)
     """
     if len(z) < 2 or len(z) != len(y):
-        raise DataError(f"expected rows with labels, two at least, got {len(z)} and {len(y)}")
+        raise DataError(f"expected at least two rows, each with a label, got {len(z)} and {len(y)}")
     order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed)).to(z.device)
     dtype = torch.float32 if quick else torch.float64
     problem = _Problem(z[order], y[order], n_classes, map, dtype)
@@ -79,7 +79,7 @@ def reference(
 
 
 def _choose(problem: "_Problem") -> tuple[Tensor, float]:
-    """Give the decay that gets most held-out rows right, and the weight that it makes."""
+    """Return the decay that gets most held-out rows right, and the weight trained with it."""
     n_held = max(int(HELD_OUT * len(problem.y)), 1)
     weight = best_weight = problem.start()
     best, chosen, worse = -1, DECAYS[0], 0
@@ -125,7 +125,7 @@ class _Problem:
         return self.phi.new_zeros(self.n_classes, self.phi.shape[1] + 1)
 
     def _turn(self, decay: float) -> None:
-        """Change to the coordinates that suit a decay."""
+        """Change to the coordinates in which the loss with this decay is well conditioned."""
         added = max(_LEAST, _CURVED * decay)
         if added == self.added:
             return
@@ -137,7 +137,7 @@ class _Problem:
         self.added = added
 
     def train(self, start: Tensor, decay: float, skip: int = 0) -> tuple[Tensor, bool, int]:
-        """Train from a start, without the first rows; say if it converged, in how many steps."""
+        """Train from a start, without the first rows; return if it converged, and its steps."""
         self._turn(decay)
         turned = torch.cat([start[:, :-1] @ self.root, start[:, -1:]], dim=1)
         weight = turned.requires_grad_()
@@ -161,7 +161,7 @@ class _Problem:
         return torch.cat([found[:, :-1] @ self.inverse, found[:, -1:]], dim=1), converged, steps
 
     def _loss(self, weight: Tensor, phi: Tensor, y: Tensor, decay: float) -> tuple[float, Tensor]:
-        """Give the mean cross-entropy with its decay, and the gradient."""
+        """Return the mean cross-entropy with its decay, and the gradient."""
         plain = weight[:, :-1] @ self.inverse  # the weight on the features themselves
         gradient = torch.zeros_like(weight)
         total = 0.0

@@ -1,4 +1,4 @@
-"""One step of a fleet on its device: called plainly on a CPU, replayed as a CUDA graph on a GPU."""
+"""One step of a fleet on its device: a plain call on a CPU, a replayed CUDA graph on a GPU."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from lastlayer.training.pool import Pool
 
 @dataclass
 class Stepper:
-    """Takes steps. On a GPU the first batch of a shape runs plainly and the second is recorded."""
+    """Takes steps. On a GPU the first batch of a shape runs directly, then the step is recorded."""
 
     fleet: Members
     pool: Pool

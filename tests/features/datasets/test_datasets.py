@@ -89,7 +89,7 @@ def test_cub200_is_split_officially(tmp_path: Path, inside: bool) -> None:
             "images.txt",
             "1 002.Bird_2/a.jpg",
             MissingFileError,
-            r"but 1 are missing, .*a\.jpg first",
+            r"but 1 are missing, first .*a\.jpg",
         ),
         ("images.txt", "", FileFormatError, "one line for each number"),
         ("classes.txt", "1", FileFormatError, "a number and a word"),
@@ -114,7 +114,7 @@ def test_cub200_with_a_wrong_layout(
 
 @pytest.mark.parametrize("name", DATASETS)
 def test_a_missing_folder_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(MissingFileError, match=r"nowhere, but there is no folder"):
+    with pytest.raises(MissingFileError, match=r"nowhere, but there is no such folder"):
         read_images(name, tmp_path / "nowhere")
 
 

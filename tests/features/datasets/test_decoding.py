@@ -98,7 +98,7 @@ def test_of_a_film_the_first_picture(tmp_path: Path) -> None:
 
 def test_floating_point_pixels_have_no_range(tmp_path: Path) -> None:
     Image.new("F", (2, 2)).save(tmp_path / "a.tif")
-    with pytest.raises(FileFormatError, match=r"a\.tif is none, or damaged.* unknown range"):
+    with pytest.raises(FileFormatError, match=r"a\.tif is not one, or is damaged.* unknown range"):
         read_image(tmp_path / "a.tif")
 
 
@@ -108,7 +108,7 @@ def test_broken_images_are_named(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for content in (b"", b"no image", whole[: len(whole) // 2]):
         path.write_bytes(content)
-        with pytest.raises(FileFormatError, match=r"a\.jpg is none, or damaged"):
+        with pytest.raises(FileFormatError, match=r"a\.jpg is not one, or is damaged"):
             read_image(path)
     with pytest.raises(MissingFileError, match=r"expected an image at .*b\.jpg"):
         read_image(tmp_path / "b.jpg")

@@ -97,5 +97,5 @@ def test_a_wrong_layout(tmp_path: Path, files: list[str], message: str) -> None:
 
 
 def test_too_few_images_to_draw_a_test_set(tmp_path: Path) -> None:
-    with pytest.raises(LastLayerError, match="two samples or more"):
+    with pytest.raises(LastLayerError, match="at least two samples"):
         read_images("folder", tree(tmp_path, "owl/1.jpg", "emu/1.jpg"))

@@ -141,7 +141,7 @@ def test_another_setting_is_refused_and_named(images: ImageSet, out: Path) -> No
 def test_a_part_that_was_altered_is_not_taken(images: ImageSet, out: Path) -> None:
     part = next(begin(images, out).iterdir())
     part.write_bytes(part.read_bytes()[:-1])
-    with pytest.raises(FileFormatError, match=r"truncated.*; remove .*, it is made again"):
+    with pytest.raises(FileFormatError, match=r"truncated.*; remove .*: it will be made again"):
         ll.extract(images, Counting(), pixels, out)
 
 
@@ -150,7 +150,7 @@ def test_a_broken_image_stops_or_is_skipped(images: ImageSet, out: Path, workers
     broken = [Path(images.train.x[0]), Path(images.test.x[-1])]
     for path in broken:
         path.write_bytes(b"no image")
-    with pytest.raises(FileFormatError, match=rf"{broken[0]} is none, or.*mend or remove it"):
+    with pytest.raises(FileFormatError, match=rf"{broken[0]} is not one, or.*mend or remove it"):
         ll.extract(images, Counting(), pixels, out, workers=workers)
     with pytest.warns(UserWarning, match=rf"left out 2 broken images: .*{broken[0]} .*{broken[1]}"):
         data = ll.extract(images, Counting(), pixels, out, workers=workers, broken="skip")
@@ -179,7 +179,7 @@ def test_a_full_disk(images: ImageSet, out: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(files, "save_file", full)
-        with pytest.raises(WriteError, match=r"No space left .*make room, then run the same again"):
+        with pytest.raises(WriteError, match=r"No space left .*make room, then rerun"):
             ll.extract(images, Counting(), pixels, out, workers=0)
     assert os.listdir(out.with_name("mine.safetensors.parts")) == []
     assert len(ll.extract(images, Counting(), pixels, out, workers=0).train) == N // 2
@@ -222,7 +222,7 @@ def test_networks_that_give_no_features(
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_transforms_that_give_no_batch(images: ImageSet, out: Path, workers: int) -> None:
-    with pytest.raises(ShapeError, match=r"gives a tensor \(channels, …\), got Image"):
+    with pytest.raises(ShapeError, match=r"returns a tensor \(channels, …\), got Image"):
         ll.extract(images, Counting(), lambda image: image, out, workers=workers)
     sizes = iter(range(1, 100))
 

@@ -29,7 +29,7 @@ Preparations = dict[str, Transform]  # by name, the usual one first
 class Backbone:
     """A network with released weights."""
 
-    weights: str  # which, and where they can be had
+    weights: str  # which, and where to get them
     build: Callable[[], nn.Module]  # the network, up to its features
     prepare: Callable[[str], Preparations]  # data set → what its images may be made into
     fetch: Callable[[], Mapping[str, Tensor]] | None = None  # downloads the weights
@@ -37,13 +37,13 @@ class Backbone:
 
 
 def _small(trained: Statistics, dataset: str) -> Preparations:
-    """Normalise as the authors of the study did, where they used a data set, or as trained with."""
+    """Normalise as the authors of the study did for their data sets, or as in training."""
     authors = {"authors": Prepare(32, AUTHORS[dataset])} if dataset in AUTHORS else {}
     return {**authors, "trained": Prepare(32, trained)}
 
 
 def _imagenet(dataset: str) -> Preparations:
-    """Squeeze images to a square as the authors did, or cut out the middle as trained with."""
+    """Squeeze images to a square as the authors did, or crop the middle as in training."""
     return {"authors": Prepare(224, IMAGENET), "trained": Prepare(224, IMAGENET, shorter=256)}
 
 
@@ -77,7 +77,7 @@ BACKBONES = {
 def load_backbone(
     name: str, weights: str | os.PathLike[str] | None = None, dataset: str = ""
 ) -> tuple[nn.Module, Preparations]:
-    """Build a frozen network with its weights, and say how it wants images of a data set.
+    """Build a frozen network with its weights; return how it wants images of a data set, too.
 
     Args:
         name: A name of ``BACKBONES``, or ``timm:NAME`` for any model of timm.

@@ -1,4 +1,4 @@
-"""How an image becomes what a network takes: sizes and normalisations, by name."""
+"""How an image becomes a network's input: sizes and normalisations, by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ AUTHORS: dict[str, Statistics] = {
 
 
 def normalise(images: Tensor, statistics: Statistics) -> Tensor:
-    """Turn pixels 0…255 into what a network was trained on.
+    """Turn pixels 0…255 into the range that a network was trained on.
 
     >>> normalise(torch.full((1, 3, 1, 1), 255), ((1.0, 0.5, 0.5), (1.0, 1.0, 0.5))).flatten()
     tensor([0.0000, 0.5000, 1.0000])
@@ -72,12 +72,12 @@ class Prepare:
 
 
 def to_pixels(image: "Image") -> Tensor:
-    """Give the pixels (3, h, w) uint8 of an RGB image."""
+    """Return the pixels (3, h, w) uint8 of an RGB image."""
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
 
 
 def to_pillow(pixels: Any) -> "Image":
-    """Give pixels as an image of Pillow; one that is an image already stays as it is."""
+    """Return pixels as an image of Pillow; one that is an image already stays as it is."""
     if not isinstance(pixels, Tensor):
         return cast("Image", pixels)
     with images_extra("resizing images"):

@@ -27,7 +27,7 @@ class SentenceModel:
         return files.fingerprint(self.model.state_dict())
 
     def __call__(self, texts: Sequence[str]) -> Tensor:
-        """Give the features of some texts, on the CPU."""
+        """Return the features of some texts, on the CPU."""
         with torch.inference_mode():
             z = self.model.encode(
                 list(texts),
@@ -40,7 +40,7 @@ class SentenceModel:
 
 
 def load_sentence_model(name: str, device: str) -> SentenceModel:
-    """Load ``st:NAME_OR_FOLDER``; what a folder holds can run no code.
+    """Load ``st:NAME_OR_FOLDER``; nothing in a folder can run code.
 
     Args:
         name: The model's name, or the folder that one was saved to, with or without the prefix.
@@ -65,7 +65,7 @@ def load_sentence_model(name: str, device: str) -> SentenceModel:
         )
     except Exception as error:  # a download, or a folder of another kind, may fail in many ways
         raise MissingFileError(
-            f"expected a model of sentence-transformers as {name}, but that fails ({say(error)}): "
-            "give its name, or the folder that it was saved to"
+            f"cannot load {name} with sentence-transformers ({say(error)}): pass the name of a "
+            "model, or the folder that it was saved to"
         ) from error
     return SentenceModel(model)

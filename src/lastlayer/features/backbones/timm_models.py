@@ -67,12 +67,12 @@ def _build(timm: Any, name: str, pretrained: bool) -> nn.Module:
         hub = network.pretrained_cfg.get("hf_hub_id")  # type: ignore[union-attr, operator]
         file = f"model.safetensors of https://huggingface.co/{hub}" if hub else "its weights"
         raise MissingFileError(
-            f"expected to download the weights of {PREFIX}{name}, but that fails ({error}): bring "
-            f"{file} here and name the file with --weights"
+            f"cannot download the weights of {PREFIX}{name} ({error}): copy {file} to this machine "
+            "and pass it with --weights"
         ) from error
 
 
 def _classifier(network: Any) -> tuple[str, ...]:
-    """Name what was taken off, as its weights are named: fc, head.fc, or two heads."""
+    """Return the names of the removed classifier's weights: fc, head.fc, or two heads."""
     layers = network.pretrained_cfg.get("classifier") or ()
     return tuple(f"{layer}." for layer in ([layers] if isinstance(layers, str) else layers))

@@ -47,7 +47,7 @@ BUILDERS: Mapping[str, tuple[Callable[[Any], nn.Module], str]] = {
 
 
 def build_torchvision(name: str) -> nn.Module:
-    """Build a network that gives its features; its weights are random."""
+    """Build a network that returns its features; its weights are random."""
     network = BUILDERS[name][0](_models())
     # Convolutions are a third faster on a CPU where channels lie last in memory.
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -63,7 +63,7 @@ def fetch_torchvision(name: str) -> Mapping[str, Tensor]:
         )
     except Exception as error:  # a download may fail in many ways
         raise MissingFileError(
-            f"expected to download the weights of {name}, but that fails ({error}): bring "
-            f"{weights.url} here and name the file with --weights"
+            f"cannot download the weights of {name} ({error}): copy {weights.url} to this machine "
+            "and pass it with --weights"
         ) from error
     return state

@@ -1,4 +1,4 @@
-"""Weights from a file into a network: safetensors, or a state dict that can run no code."""
+"""Weights from a file into a network: safetensors, or a state dict that cannot run code."""
 
 import os
 import zipfile
@@ -18,7 +18,7 @@ _HINT = "download and name them with --weights"
 
 
 def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[str, Tensor]:
-    """Read a state dict; ``expected`` says what it is and where it can be had."""
+    """Read a state dict; ``expected`` says what it is and where to get it."""
     if weights is None:
         raise MissingFileError(f"expected {expected}, but none were given: {_HINT}")
     with reading(weights, expected, _HINT) as path:
@@ -50,7 +50,7 @@ def _load_checkpoint(path: Path, expected: str) -> Any:
 def fit(
     network: nn.Module, state: Mapping[str, Tensor], source: str, unused: tuple[str, ...] = ()
 ) -> None:
-    """Put all weights into a network; those whose names begin with ``unused`` it does not need."""
+    """Load all weights into a network, except those whose names begin with ``unused``."""
     wanted = network.state_dict()
     given = {
         name: value

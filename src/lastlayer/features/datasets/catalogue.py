@@ -1,4 +1,4 @@
-"""The data sets by name: what each is, and who reads it."""
+"""The data sets by name: what each is, and what reads it."""
 
 import os
 from collections.abc import Callable
@@ -70,7 +70,9 @@ there is no folder
     read = look_up(name, DATASETS, "data set").read
     folder, thin = a_path(root, "root"), whole(thin, "thin")
     if not os.path.isdir(folder):
-        raise MissingFileError(f"expected the files of '{name}' in {root}, but there is no folder")
+        raise MissingFileError(
+            f"expected the files of '{name}' in {root}, but there is no such folder"
+        )
     if name == "folder":
         images = read_folder(folder, test, seed)
     elif test is not None:

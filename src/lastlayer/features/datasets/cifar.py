@@ -22,7 +22,7 @@ _PIXELS = 3 * 32 * 32  # all red values of an image row by row, then all green, 
 
 
 def parse_pickle(content: bytes, source: str, keys: Mapping[str, str]) -> dict[str, Array]:
-    """Give the images, as "x" (n, 3072), and the label columns of a pickled batch."""
+    """Return the images, as "x" (n, 3072), and the label columns of a pickled batch."""
     batch = load_arrays(content, source)
     try:
         arrays = {column: np.asarray(batch[key]) for column, key in keys.items()}
@@ -32,7 +32,7 @@ def parse_pickle(content: bytes, source: str, keys: Mapping[str, str]) -> dict[s
 
 
 def parse_records(content: bytes, source: str, columns: tuple[str, ...]) -> dict[str, Array]:
-    """Give the same of a file of records: one byte per label column, then the image."""
+    """Return the same of a file of records: one byte per label column, then the image."""
     width = len(columns) + _PIXELS
     if not content or len(content) % width:
         raise FileFormatError(
@@ -44,7 +44,7 @@ def parse_records(content: bytes, source: str, columns: tuple[str, ...]) -> dict
 
 
 def parse_pickled_names(content: bytes, source: str, key: str) -> tuple[str, ...]:
-    """Give the class names that a pickled meta file holds under a key."""
+    """Return the class names that a pickled meta file holds under a key."""
     meta = load_arrays(content, source)
     if key not in meta:
         raise FileFormatError(f"expected '{key}' in {source}, got {list(meta)}")
@@ -52,7 +52,7 @@ def parse_pickled_names(content: bytes, source: str, key: str) -> tuple[str, ...
 
 
 def parse_listed_names(content: bytes, source: str, key: str) -> tuple[str, ...]:
-    """Give the class names of a text file with one name per line."""
+    """Return the class names of a text file with one name per line."""
     try:
         return tuple(content.decode().split())
     except UnicodeDecodeError as error:

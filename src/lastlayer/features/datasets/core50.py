@@ -60,7 +60,7 @@ def _frames(folder: Path, session: int, number: int) -> list[Path]:
     if not place.is_dir():
         raise MissingFileError(
             f"expected the folders s1 to s{SESSIONS} with o1 to o{OBJECTS} in each, but there is "
-            f"no {place}: unpack {FOLDER}.zip from {HOME} and give the folder as root"
+            f"no {place}: unpack {FOLDER}.zip from {HOME} and pass the folder as root"
         )
     frames = []
     for path in place.iterdir():
@@ -68,13 +68,13 @@ def _frames(folder: Path, session: int, number: int) -> list[Path]:
         if match and tuple(map(int, match.groups()[:2])) != (session, number):
             raise FileFormatError(
                 f"expected frames of session {session} and object {number} in {place}, but "
-                f"{path.name} is another's: unpack {FOLDER}.zip from {HOME} anew"
+                f"{path.name} is another's: unpack {FOLDER}.zip from {HOME} again"
             )
         if match:
             frames.append((int(match[3]), path))
     if not frames:
         raise FileFormatError(
             f"expected frames such as C_{session:02}_{number:02}_000.png in {place}, got none: "
-            f"unpack {FOLDER}.zip from {HOME} anew"
+            f"unpack {FOLDER}.zip from {HOME} again"
         )
     return [path for _, path in sorted(frames)]

@@ -12,7 +12,7 @@ FOLDER = "CUB_200_2011"
 
 
 def read_cub200(root: Path) -> ImageSet:
-    """Read the images that ``images.txt`` lists, parted as ``train_test_split.txt`` says.
+    """Read the images that ``images.txt`` lists, split as ``train_test_split.txt`` says.
 
     Args:
         root: The folder that the official archive was unpacked in, or the one it unpacked.
@@ -38,7 +38,7 @@ def _table(path: Path) -> dict[str, str]:
     if not path.is_file():
         raise MissingFileError(
             f"expected {path.name} at {path}, but there is none: unpack CUB_200_2011.tgz from "
-            f"{HOME} and give the folder as root"
+            f"{HOME} and pass the folder as root"
         )
     try:
         rows = [line.split(maxsplit=1) for line in path.read_text("utf-8").splitlines() if line]
@@ -51,7 +51,7 @@ def _table(path: Path) -> dict[str, str]:
 
 
 def _numbers(path: Path, ids: dict[str, str], allowed: set[int]) -> list[int]:
-    """Give a number for each image, in the order of ``images.txt``."""
+    """Return a number for each image, in the order of ``images.txt``."""
     table = _table(path)
     try:
         numbers = [int(table[number]) for number in ids]
@@ -72,11 +72,11 @@ def _check_there(files: list[Path]) -> None:
     if missing:
         raise MissingFileError(
             f"expected the {len(files)} images of images.txt, but {len(missing)} are missing, "
-            f"{missing[0]} first: unpack CUB_200_2011.tgz from {HOME} anew"
+            f"first {missing[0]}: unpack CUB_200_2011.tgz from {HOME} again"
         )
 
 
 def _damaged(path: Path, expected: str) -> FileFormatError:
     return FileFormatError(
-        f"expected {expected} in {path}: unpack CUB_200_2011.tgz from {HOME} anew"
+        f"expected {expected} in {path}: unpack CUB_200_2011.tgz from {HOME} again"
     )

@@ -69,7 +69,7 @@ def _on_white(image: "Image") -> "Image":
 
 
 def gradient() -> "Image":
-    """Draw a picture that shows how another is made of it: every row and column differs."""
+    """Draw a picture with all rows and columns different, to see what a transform does to it."""
     with images_extra("making image files into features"):
         from PIL import Image  # noqa: PLC0415
     row, column = np.mgrid[:96, :128]

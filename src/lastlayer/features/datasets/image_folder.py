@@ -1,4 +1,4 @@
-"""Anybody's images: a folder for each class, in folders of domains or not, split or not."""
+"""Your own images: a folder for each class, optionally within domains and splits."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -56,7 +56,7 @@ def _find(folder: Path) -> Iterator[Path]:
     if files and not pictures and not below:
         raise FileFormatError(
             f"expected images in {folder}, but it has only files such as {files[0].name}: "
-            f"turn them into .jpg or .png, or move the folder away"
+            "convert them to .jpg or .png, or move the folder away"
         )
     yield from pictures
     for inner in below:

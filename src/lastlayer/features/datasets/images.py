@@ -1,4 +1,4 @@
-"""Images that are not decoded yet, with their labels: what a data set's reader gives."""
+"""Images that are not decoded yet, with their labels: what a data set's reader returns."""
 
 import hashlib
 import os
@@ -44,7 +44,7 @@ class Images:
         return len(self.x)
 
     def take(self, rows: Tensor) -> "Images":
-        """Give some of them, in the order of ``rows``."""
+        """Return some of them, in the order of ``rows``."""
         x = self.x[rows] if isinstance(self.x, Tensor) else [self.x[row] for row in rows.tolist()]
         return Images(x, {column: labels[rows] for column, labels in self.labels.items()})
 
@@ -88,7 +88,7 @@ class ImageSet:
 
     @property
     def digest(self) -> str:
-        """Name the images and their labels: pixels by content, files by their names."""
+        """Return a digest of the images and labels: pixels by content, files by their names."""
         content = hashlib.sha256(self.name.encode())
         for images in (self.train, self.test):
             content.update(files.fingerprint(images.labels).encode())
@@ -104,6 +104,6 @@ class ImageSet:
 
 
 def relative_names(paths: Sequence[Path]) -> Iterable[str]:
-    """Name files below the folder that they share, so that it may be moved."""
+    """Return file names relative to the folder they share, so that it may be moved."""
     top = len(os.path.commonpath(paths)) if paths else 0
     return (path.as_posix()[top:] for path in paths)

@@ -44,6 +44,7 @@ def extract(
     workers: int | None = None,
     device: str = "auto",
     broken: str = "stop",
+    ray: str | None = None,
     progress: Tell = lambda done, total: None,
 ) -> Features:
     """Push images through a frozen network, and keep what comes out as a features file.
@@ -66,6 +67,9 @@ def extract(
         workers: Processes that decode images; one per core, at most 8, if not given.
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
         broken: ``stop`` at an image that cannot be read, or ``skip`` it with a warning.
+        ray: The address of a Ray cluster whose nodes make the parts, ``auto``, or ``local``; all
+            of them must see the images and the folder of ``out``. ``workers`` are then those of
+            each task, none if not given.
         progress: Called after each batch.
 
     >>> import tempfile
@@ -85,14 +89,16 @@ def extract(
     place = a_path(out, "out")
     kept = look_up(dtype, DTYPES, "type of features")
     skip = look_up(broken, {"stop": False, "skip": True}, "way with broken images")
-    frozen = Frozen.on(network, device, precision)
     example = make_example(transform, images)
     if workers is None:
-        workers = 0 if isinstance(images.train.x, Tensor) else min(8, os.cpu_count() or 1)
-    if batch_size is None:
-        batch_size = 128 if frozen.on_gpu else max(1, _PIXELS // example[0].numel())
-    batch_size = whole(batch_size, "a batch size", least=1)
+        on_disk = ray is None and not isinstance(images.train.x, Tensor)
+        workers = min(8, os.cpu_count() or 1) if on_disk else 0
+    if batch_size is not None:
+        batch_size = whole(batch_size, "a batch size", least=1)
     workers = whole(workers, "workers", least=0, most=MOST_WORKERS)
+    how = (device, precision, kept, skip, workers, batch_size)
+    prepare = _Prepare(Rows(images, transform), network, max(1, example[0].numel()), how)
+    prepared = None if ray is not None else prepare()  # what cannot be is said before the work
     weights = files.fingerprint(network.state_dict())
     setting = {
         "images": images.digest,
@@ -101,9 +107,17 @@ def extract(
         "dtype": dtype,
         "precision": precision,
     }
-    parts = Parts(place, setting, len(images))
-    rows = Rows(images, transform)
-    fill(parts, batch_size, progress, _pieces(rows, frozen, kept, skip, workers))
+    parts = Parts(place.absolute(), setting, len(images))
+    if prepared is not None:
+        make, size = prepared
+        fill(parts, size, progress, make)
+    else:
+        from lastlayer.features.extraction.on_ray import fill_on_ray  # noqa: PLC0415  (uses this)
+
+        files_read = [] if isinstance(images.train.x, Tensor) else list(images.train.x[:1])
+        fill_on_ray(
+            str(ray), parts, prepare, progress, files=files_read, device=device, workers=workers
+        )
     origin = origin or Origin(dataset=images.name, backbone=type(network).__name__)
     data = _join(parts, images, replace(origin, weights=weights))
     data.save(place)
@@ -155,9 +169,32 @@ class Frozen:
         return z.flatten(1).float().cpu()
 
 
-def fill(parts: Parts, batch_size: int, progress: Tell, make: Make) -> None:
+@dataclass(frozen=True)
+class _Prepare:
+    """Gets ready to make features, here or on a node of a cluster."""
+
+    rows: Rows
+    network: nn.Module
+    pixels: int  # of an image
+    how: tuple[str, str, torch.dtype, bool, int, int | None]
+
+    def __call__(self) -> tuple[Make, int]:
+        device, precision, dtype, skip, workers, batch_size = self.how
+        frozen = Frozen.on(self.network, device, precision)
+        if batch_size is None:
+            batch_size = 128 if frozen.on_gpu else max(1, _PIXELS // self.pixels)
+        return _pieces(self.rows, frozen, dtype, skip, workers), batch_size
+
+
+def fill(
+    parts: Parts,
+    batch_size: int,
+    progress: Tell,
+    make: Make,
+    missing: Sequence[range] | None = None,
+) -> None:
     """Make the parts that are missing; the next images are loaded while one is written."""
-    missing = parts.missing()
+    missing = parts.missing() if missing is None else missing
     done = parts.total - sum(map(len, missing))
     batches = [
         part[start : start + batch_size]
@@ -175,7 +212,7 @@ def fill(parts: Parts, batch_size: int, progress: Tell, make: Make) -> None:
 
 
 def _pieces(rows: Rows, frozen: Frozen, dtype: torch.dtype, skip: bool, workers: int) -> Make:
-    """Give what computes the features of batches of images."""
+    """Return what computes the features of batches of images."""
 
     def make(batches: Sequence[range]) -> Iterator[Piece]:
         for batch in load(rows, batches, workers, pinned=frozen.on_gpu):

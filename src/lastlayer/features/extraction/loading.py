@@ -25,7 +25,7 @@ class Batch:
     unreadable: tuple[str, ...] = ()  # why, with the file's name
 
     def pin_memory(self) -> "Batch":
-        """Make ready for a quick copy to a GPU; PyTorch calls it."""
+        """Pin the memory for a quick copy to a GPU; PyTorch calls this."""
         return Batch(self.rows, self.x.pin_memory(), self.unreadable)
 
 
@@ -40,7 +40,7 @@ class Rows(Dataset[Item]):
         return len(self.images)
 
     def source(self, row: int) -> Path | Tensor:
-        """Give the file of an image, or its pixels."""
+        """Return the file of an image, or its pixels."""
         n = len(self.images.train)
         return self.images.train.x[row] if row < n else self.images.test.x[row - n]
 
@@ -61,18 +61,18 @@ class Rows(Dataset[Item]):
 
 
 def make_example(transform: Transform, images: ImageSet) -> Tensor:
-    """Show what a transform, which may be any code, makes of a picture, always the same one."""
+    """Return what a transform, which may be any code, makes of one fixed picture."""
     x = transform(images.train.x[0] if isinstance(images.train.x, Tensor) else gradient())
     if not isinstance(x, Tensor) or x.ndim < 2:
         found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ShapeError(f"expected a transform that gives a tensor (channels, …), got {found}")
+        raise ShapeError(f"expected a transform that returns a tensor (channels, …), got {found}")
     return x
 
 
 def load(
     rows: Rows, batches: Sequence[Sequence[int]], workers: int, pinned: bool
 ) -> Iterator[Batch]:
-    """Give the batches one after another, while the next ones are being made."""
+    """Return the batches one after another, while the next ones are being made."""
     loader = DataLoader(
         rows,
         batch_sampler=[list(batch) for batch in batches],
@@ -88,7 +88,7 @@ def load(
 
 
 def _collate(items: Sequence[Item]) -> Batch | ShapeError:
-    """Put images together; an error is given back, for raised in a worker it would be wrapped."""
+    """Stack images; an error is returned, because one raised in a worker would be wrapped."""
     good = [(row, x) for row, x in items if not isinstance(x, str)]
     unreadable = tuple(x for _, x in items if isinstance(x, str))
     shapes = list({tuple(x.shape) for _, x in good})

@@ -42,7 +42,7 @@ def extract_named(
         seed: Decides what is drawn.
         dtype: As ``extract`` takes it, and so the rest.
         precision: As ``extract`` takes it.
-        **how: ``batch_size``, ``workers``, ``device``, ``broken`` and ``progress``.
+        **how: ``batch_size``, ``workers``, ``device``, ``broken``, ``ray`` and ``progress``.
     """
     images = read_images(dataset, root, test=test, seed=seed, thin=thin)
     network, preparations = load_backbone(backbone, weights, dataset)

@@ -1,4 +1,4 @@
-"""Features on their way to a file: parts in a folder beside it, so that work can go on."""
+"""Features on their way to a file: parts in a folder beside it, so that work can be resumed."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -47,11 +47,11 @@ class Parts:
 
     @property
     def folder(self) -> Path:
-        """Where the parts lie until the file is there."""
+        """Where the parts are kept until the file is complete."""
         return self.out.with_name(f"{self.out.name}.parts")
 
     def missing(self) -> list[range]:
-        """List the rows of each part that is still to be made."""
+        """Return the rows of each part that is still to be made."""
         starts = range(0, self.total, SIZE)
         rows = [range(start, min(start + SIZE, self.total)) for start in starts]
         done = [part for part in rows if self._path(part.start).exists()]
@@ -69,15 +69,15 @@ class Parts:
             )
         except WriteError as error:
             raise WriteError(
-                f"{error}: make room, then run the same again: it goes on where it stopped"
+                f"{error}: make room, then rerun the same command to resume"
             ) from error
 
     def join(self) -> Piece:
-        """Give all that was computed."""
+        """Return everything that was computed."""
         return Piece.join([self._read(start) for start in range(0, self.total, SIZE)])
 
     def remove(self) -> None:
-        """Tidy up when the features file is there."""
+        """Remove the parts once the features file is complete."""
         shutil.rmtree(self.folder)
 
     def _path(self, start: int) -> Path:
@@ -88,7 +88,7 @@ class Parts:
         try:
             tensors, metadata = files.read_tensors(path, _KIND)
         except FileFormatError as error:
-            raise FileFormatError(f"{error}; remove {path}, it is made again") from error
+            raise FileFormatError(f"{error}; remove {path}: it will be made again") from error
         made, wanted = metadata["setting"], self.setting
         other = [name for name in wanted if made.get(name) != wanted[name]]
         if other:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from lastlayer.arguments import a_path, whole
 from lastlayer.errors import DataError
 from lastlayer.features.backbones.sentence_models import SentenceModel, load_sentence_model
 from lastlayer.features.data import Features, Origin
-from lastlayer.features.extraction.extract import DTYPES, Tell, fill
+from lastlayer.features.extraction.extract import DTYPES, Make, Tell, fill
+from lastlayer.features.extraction.on_ray import fill_on_ray
 from lastlayer.features.extraction.parts import Parts, Piece
 from lastlayer.features.feature_set import FeatureSet
 from lastlayer.features.importing import TEST, Split, read_texts
@@ -38,6 +40,7 @@ def extract_texts(
     dtype: str = "float16",
     batch_size: int | None = None,
     device: str = "auto",
+    ray: str | None = None,
     progress: Tell = lambda done, total: None,
     say: Callable[[str], None] = lambda sentence: None,
 ) -> Features:
@@ -59,6 +62,7 @@ def extract_texts(
         dtype: ``float16`` or ``float32``, how the features are kept.
         batch_size: Texts in one go; 64 if not given.
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
+        ray: The address of a Ray cluster whose nodes make the parts, ``auto``, or ``local``.
         progress: Is told how many texts are done, and how many there are.
         say: Is told what was done, sentence by sentence.
     """
@@ -71,8 +75,12 @@ def extract_texts(
     texts = [str(text) for rows, _ in labelled.values() for text in rows]
     weights = model.fingerprint
     setting = {"texts": _digest(texts), "model": weights, "dtype": dtype}
-    parts = Parts(a_path(out, "out"), setting, len(texts))
-    fill(parts, batch_size, progress, _pieces(texts, model, kept))
+    parts = Parts(a_path(out, "out").absolute(), setting, len(texts))
+    prepare = _Prepare(texts, backbone, device, kept, batch_size)
+    if ray is None:
+        fill(parts, batch_size, progress, _pieces(texts, model, kept))
+    else:
+        fill_on_ray(ray, parts, prepare, progress, files=[], device=device)
     z = parts.join().z
     origin = Origin(
         dataset=a_path(root).stem,
@@ -85,6 +93,23 @@ def extract_texts(
     data.save(parts.out)
     parts.remove()
     return data
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    """Gets ready to make features on a node of a cluster."""
+
+    texts: Sequence[str]
+    backbone: str | SentenceModel
+    device: str
+    dtype: torch.dtype
+    batch_size: int
+
+    def __call__(self) -> tuple[Make, int]:
+        model = self.backbone
+        if isinstance(model, str):
+            model = load_sentence_model(model, self.device)
+        return _pieces(self.texts, model, self.dtype), self.batch_size
 
 
 Labelled = dict[str, tuple[Any, dict[str, Tensor]]]

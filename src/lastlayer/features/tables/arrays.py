@@ -2,7 +2,7 @@
 
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from lastlayer.errors import FileFormatError
 from lastlayer.features.tables.table import Array, Table
+from lastlayer.files import held_tensors, read_bytes
 from lastlayer.reading import check_archive, check_growth, reading
 from lastlayer.tensors import check_dense
 
@@ -55,7 +56,27 @@ def open_npy(path: Path) -> Table:
     def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
         return {name: _from_file(files[name]) for name in (*numbers, *labels)}
 
-    return Table(str(path), columns, get)
+    def stream(
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
+    ) -> Iterator[dict[str, Array]]:
+        names = [*numbers, *labels]
+        streams = [_rows_of_file(files[name], rows) for name in names]
+        yield from (dict(zip(names, some, strict=True)) for some in _side_by_side(streams))
+
+    return Table(str(path), columns, get, stream)
+
+
+def open_array(path: Path) -> Table:
+    """Open one .npy file, whatever lies beside it."""
+    with reading(path, "a .npy file"), path.open("rb") as file:
+        columns = {path.stem: len(_header(file)[0])}
+
+    def stream(
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
+    ) -> Iterator[dict[str, Array]]:
+        yield from ({path.stem: some} for some in _rows_of_file(path, rows))
+
+    return Table(str(path), columns, lambda numbers, labels: {path.stem: _from_file(path)}, stream)
 
 
 def open_safetensors(path: Path) -> Table:
@@ -73,7 +94,14 @@ def open_safetensors(path: Path) -> Table:
             names = (*numbers, *labels)
             return {name: _array_of(file.get_tensor(name), name) for name in names}
 
-    return Table(str(path), columns, get)
+    def stream(
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
+    ) -> Iterator[dict[str, Array]]:
+        names = [*numbers, *labels]
+        streams = [_rows_of_tensor(path, name, rows) for name in names]
+        yield from (dict(zip(names, some, strict=True)) for some in _side_by_side(streams))
+
+    return Table(str(path), columns, get, stream)
 
 
 def open_torch(path: Path) -> Table:
@@ -100,6 +128,46 @@ def open_torch(path: Path) -> Table:
             return {name: _array_of(flat[name], name) for name in (*numbers, *labels)}
 
     return Table(str(path), {name: np.ndim(value) for name, value in flat.items()}, get)
+
+
+def _side_by_side(streams: Sequence[Iterator[Array]]) -> Iterator[list[Array]]:
+    """Give what several columns have next; one that ends early gives nothing, which is refused."""
+    while True:
+        some = [next(stream, None) for stream in streams]
+        given = [values for values in some if values is not None]
+        if not given:
+            return
+        yield [given[0][:0] if values is None else values for values in some]
+
+
+def _rows_of_tensor(path: Path, name: str, rows: int) -> Iterator[Array]:
+    with reading(path, "a .safetensors file"), path.open("rb") as file:
+        held = held_tensors(path).get(name)
+        if held is None or not held.shape:
+            raise FileFormatError(f"expected numbers, one or more for each row, as '{name}'")
+        each = held.size // max(held.shape[0], 1)
+        for start in range(0, held.shape[0], rows):
+            n = min(rows, held.shape[0] - start)
+            content = torch.from_numpy(read_bytes(file, path, held.begin + start * each, n * each))
+            yield _array_of(content.view(held.dtype).view(n, *held.shape[1:]), name)
+
+
+def _rows_of_file(path: Path, rows: int) -> Iterator[Array]:
+    """Read a .npy file front to back; one that lies by columns, and a .txt, whole."""
+    if path.suffix == ".npy":
+        with reading(path, "a .npy file"), path.open("rb") as file:
+            shape, by_columns, dtype = _HEADERS[npy.read_magic(file)](file)
+            _check_header(shape, dtype, path.stat().st_size, path.name, path)
+            if shape and not by_columns:
+                each, begin = math.prod(shape[1:]) * dtype.itemsize, file.tell()
+                for start in range(0, shape[0], rows):
+                    n = min(rows, shape[0] - start)
+                    content = read_bytes(file, path, begin + start * each, n * each)
+                    yield content.view(dtype).reshape(n, *shape[1:])
+                return
+    whole = _from_file(path)
+    for start in range(0, len(whole), rows):
+        yield whole[start : start + rows]
 
 
 def _flat(held: Any, prefix: str, depth: int = 0) -> list[tuple[str, Any]]:

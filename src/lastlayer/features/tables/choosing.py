@@ -1,4 +1,4 @@
-"""Which columns of a table are meant: by name, prefix or range, or because no other can be."""
+"""Which columns of a table are meant: by name, prefix or range, or as the only candidate."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Chosen(NamedTuple):
 
 
 def parted(name: str) -> tuple[str, str]:
-    """Part the name of a column into what it is and which split it is of.
+    """Split the name of a column into what it holds and which split it belongs to.
 
     >>> parted("X_train"), parted("test.z"), parted("species")
     (('X', 'train'), ('z', 'test'), ('species', ''))
@@ -79,7 +79,7 @@ def choose(
 
 
 def select(table: Table, embedding: str) -> list[str]:
-    """Give the columns that a name, a prefix (z_* or z_) or a range (z_0:z_383) means."""
+    """Return the columns that a name, a prefix (z_* or z_) or a range (z_0:z_383) means."""
     names = list(table.columns)
     if embedding in table.columns:
         return [embedding]
@@ -101,7 +101,7 @@ def select(table: Table, embedding: str) -> list[str]:
 
 
 def _by_split(table: Table, embedding: str | None) -> dict[str, str]:
-    """Give the column of embeddings of each split, where there is more than one."""
+    """Return the column of embeddings of each split, where there is more than one."""
     groups: dict[str, dict[str, str]] = {}
     for name, dimensions in table.columns.items():
         base, split = parted(name)
@@ -131,12 +131,12 @@ def _of_split(table: Table, base: str, split: str, embedding: str) -> str:
     raise OptionError(
         f"expected labels '{base}' for '{embedding}' too, but {table.source} has none: there are "
         f"{', '.join(n for n in table.columns if parted(n)[0] == base) or 'none'}; name the test "
-        "set with --test FILE if it lies elsewhere"
+        "set with --test FILE if it is in another file"
     )
 
 
 def _only_vectors(table: Table) -> list[str]:
-    """Give the one column with a vector in each row, or the one row of numbered columns."""
+    """Return the one column with a vector in each row, or the one row of numbered columns."""
     vectors = [name for name, dimensions in table.columns.items() if dimensions == 2]
     if len(vectors) == 1:
         return vectors
@@ -156,7 +156,7 @@ def _only_vectors(table: Table) -> list[str]:
 
 
 def _only_label(table: Table, names: Sequence[str], labelled: bool) -> list[str]:
-    """Give the one column that is called as labels are, or none where none are needed."""
+    """Return the one column that is called as labels are, or none where none are needed."""
     found = [name for name in names if name.lower() in LABELS]
     if len(found) != 1 and not labelled:
         return []

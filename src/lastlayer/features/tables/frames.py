@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import polars as pl
 from lastlayer.arguments import kind_of, short
 from lastlayer.errors import ArgumentError, DataError, FileFormatError, LabelError, ShapeError
 from lastlayer.features.labels import refuse_mixed
+from lastlayer.features.tables import arrow_stream
 from lastlayer.features.tables.parquet_footer import unpacked_size
 from lastlayer.features.tables.table import Array, Table
 from lastlayer.reading import check_growth, reading
@@ -72,7 +73,7 @@ def open_arrow(path: Path) -> Table:
         )
     if begin == b"ARROW1":
         return _lazy(path, pl.scan_ipc(path.absolute(), glob=False))
-    return _lazy(path, _stream(path).lazy())
+    return open_shards(path, [path], {})
 
 
 def open_json_lines(path: Path) -> Table:
@@ -90,17 +91,31 @@ def open_json_lines(path: Path) -> Table:
     return Table(table.source, table.columns, get)
 
 
-def open_shards(folder: Path, files: Sequence[Path], names: dict[str, list[str]]) -> Table:
+def open_shards(source: Path, files: Sequence[Path], names: dict[str, list[str]]) -> Table:
     """Open Arrow streams that make one table; ``names`` has those of classes, by column."""
-    table = open_frame(pl.concat([_stream(file) for file in files]), str(folder))
+    schema = arrow_stream.schema_of(files[0])
+
+    def stream(
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
+    ) -> Iterator[dict[str, Array]]:
+        start = 0
+        for file in files:
+            for frame in arrow_stream.pieces(file):
+                if frame.schema != schema:
+                    raise FileFormatError(f"expected the columns of {files[0]} in {file} too")
+                columns = _arrays(frame, numbers, labels, start=start)
+                for name in names.keys() & set(labels):
+                    columns[name] = _named(columns[name], name, names[name])
+                yield columns
+                start += frame.height
 
     def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
-        columns = table.get(numbers, labels)
-        for name in names.keys() & set(labels):
-            columns[name] = _named(columns[name], name, names[name])
-        return columns
+        read = list(stream(numbers, labels, 0))
+        if not read:
+            return _arrays(schema.to_frame(), numbers, labels)
+        return {name: np.concatenate([some[name] for some in read]) for name in read[0]}
 
-    return Table(table.source, table.columns, get)
+    return Table(str(source), _dimensions(schema), get, stream)
 
 
 def open_frame(frame: Any, source: str = "the frame") -> Table:
@@ -142,7 +157,29 @@ def _lazy(
             check_growth(path, int(table.estimated_size()), shown)
             return _arrays(table, numbers, labels)
 
-    return Table(str(path), _dimensions(lazy.collect_schema()), get)
+    def stream(
+        numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
+    ) -> Iterator[dict[str, Array]]:
+        columns, start = [*numbers, *labels], 0
+        with reading(path, f"a {path.suffix.lower()} file"):
+            if size is not None:
+                check_growth(path, size(columns), ", ".join(columns[:5]))
+            some = lazy.select(columns)
+            for piece in _pieces(some if most is None else some.head(most), rows):
+                yield _arrays(piece, numbers, labels, start=start)
+                start += piece.height
+
+    return Table(str(path), _dimensions(lazy.collect_schema()), get, stream)
+
+
+def _pieces(lazy: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+    """Read a table so many rows at a time: as they are unpacked, or slice by slice."""
+    if hasattr(lazy, "collect_batches"):
+        yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)
+        return
+    height = lazy.select(pl.len()).collect().item()
+    for start in range(0, height, rows):
+        yield lazy.slice(start, rows).collect()
 
 
 def _estimate(lazy: pl.LazyFrame) -> int:
@@ -150,36 +187,41 @@ def _estimate(lazy: pl.LazyFrame) -> int:
     return int(first.estimated_size() * rows // max(1, first.height))
 
 
-def _stream(path: Path) -> pl.DataFrame:
-    with reading(path, "an Arrow stream"), path.open("rb") as file:
-        return pl.read_ipc_stream(file)
-
-
 def _dimensions(schema: pl.Schema) -> dict[str, int]:
     return {name: 2 if isinstance(t, pl.List | pl.Array) else 1 for name, t in schema.items()}
 
 
 def _arrays(
-    frame: pl.DataFrame, numbers: Sequence[str], labels: Sequence[str], text: bool = False
+    frame: pl.DataFrame,
+    numbers: Sequence[str],
+    labels: Sequence[str],
+    text: bool = False,
+    start: int = 0,
 ) -> dict[str, Array]:
-    columns = {name: _as_array(frame[name]) for name in numbers}
+    columns = {name: _as_array(frame[name], start) for name in numbers}
     for name in labels:
         if name not in columns:
-            columns[name] = _as_whole(frame[name]) if text else _as_array(frame[name])
+            columns[name] = _as_whole(frame[name]) if text else _as_array(frame[name], start)
     return columns
 
 
-def _as_array(series: pl.Series) -> Array:
-    """Give a column of lists as (n, h), of numbers as they are, of anything else as text."""
-    _refuse_missing(series)
+def _as_array(series: pl.Series, start: int = 0) -> Array:
+    """Give a column of lists as (n, h), of numbers as they are, of anything else as text.
+
+    Args:
+        series: The column, or a piece of it.
+        start: Its first row, for messages.
+    """
+    _refuse_missing(series, start)
     if isinstance(series.dtype, pl.List):
-        series = series.list.to_array(_width(series))
+        series = series.list.to_array(_width(series, start))
     try:
         if isinstance(series.dtype, pl.Array):
             if series.explode().null_count():
                 row = int(series.arr.eval(pl.element().is_null()).arr.any().arg_true()[0])
                 raise DataError(
-                    f"expected a number in every place of '{series.name}', but row {row} lacks one"
+                    f"expected a number in every place of '{series.name}', but row {start + row} "
+                    "lacks one"
                 )
             return series.to_numpy()
         if _has_numbers(series.dtype):
@@ -198,7 +240,7 @@ def _as_whole(series: pl.Series) -> Array:
     return _as_array(series.cast(pl.Int64) if whole else series)
 
 
-def _width(series: pl.Series) -> int:
+def _width(series: pl.Series, start: int = 0) -> int:
     """Give the one length that all lists have."""
     lengths = series.list.len()
     usual = int(lengths[0]) if len(lengths) else 0
@@ -206,8 +248,8 @@ def _width(series: pl.Series) -> int:
     if len(odd):
         row = int(odd[0])
         raise ShapeError(
-            f"expected lists of one length in '{series.name}', got {usual} numbers in row 0 and "
-            f"{int(lengths[row])} in row {row}"
+            f"expected lists of one length in '{series.name}', got {usual} numbers in row {start} "
+            f"and {int(lengths[row])} in row {start + row}"
         )
     return usual
 
@@ -240,9 +282,9 @@ def _refuse_text(frame: pl.DataFrame) -> None:
             )
 
 
-def _refuse_missing(series: pl.Series) -> None:
+def _refuse_missing(series: pl.Series, start: int) -> None:
     if missing := series.null_count():
-        row = int(series.is_null().arg_true()[0])
+        row = start + int(series.is_null().arg_true()[0])
         raise DataError(
             f"expected a value in every row of '{series.name}', but {missing} are missing, the "
             f"first in row {row}"

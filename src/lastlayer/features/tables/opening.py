@@ -56,16 +56,34 @@ def open_table(path: str | os.PathLike[str]) -> dict[str, Table]:
 
 
 def _open_folder(folder: Path) -> dict[str, Table]:
-    splits = folder / "dataset_dict.json"
-    if splits.is_file():
-        names = _json(splits).get("splits")
-        if not isinstance(names, list) or not names or not all(map(_is_plain, names)):
-            raise FileFormatError(f"expected a list of splits in {splits}")
-        return {name: _open_dataset(folder / name) for name in names}
+    splits = split_folders(folder)
+    if splits:
+        return {name: _open_dataset(inner) for name, inner in splits.items()}
     return {"": _open_dataset(folder)}
 
 
+def split_folders(folder: Path) -> dict[str, Path]:
+    """Return the folders of the splits of a ``DatasetDict``; of any other folder none."""
+    listed = folder / "dataset_dict.json"
+    if not listed.is_file():
+        return {}
+    names = _json(listed).get("splits")
+    if not isinstance(names, list) or not names or not all(map(_is_plain, names)):
+        raise FileFormatError(f"expected a list of splits in {listed}")
+    return {name: folder / name for name in names}
+
+
+def is_dataset(folder: Path) -> bool:
+    """Tell whether a folder was saved to disk by Hugging Face's datasets."""
+    return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
 def _open_dataset(folder: Path) -> Table:
+    return open_shards(folder, data_files(folder), class_names(folder))
+
+
+def data_files(folder: Path) -> list[Path]:
+    """Return the files of a data set that ``save_to_disk`` made, in their order."""
     state = folder / "state.json"
     if not state.is_file():
         raise MissingFileError(
@@ -76,12 +94,12 @@ def _open_dataset(folder: Path) -> Table:
     names = [entry.get("filename") for entry in listed or () if isinstance(entry, dict)]
     if not names or not all(map(_is_plain, names)):
         raise FileFormatError(f"expected the names of data files in {state}")
-    files = [folder / str(name) for name in names]
-    return open_shards(folder, files, _class_names(folder / "dataset_info.json"))
+    return [folder / str(name) for name in names]
 
 
-def _class_names(info: Path) -> dict[str, list[str]]:
-    """Give the names of classes that datasets keeps beside their numbers."""
+def class_names(folder: Path) -> dict[str, list[str]]:
+    """Return the names of classes that datasets keeps beside their numbers, by column."""
+    info = folder / "dataset_info.json"
     features = _json(info).get("features") if info.is_file() else None
     found = {}
     for column, kind in features.items() if isinstance(features, dict) else ():

@@ -25,7 +25,9 @@ def unpacked_size(path: Path, columns: Collection[str]) -> int:
         file.seek(max(end - 8, 0))
         length, magic = int.from_bytes(file.read(4), "little"), file.read(4)
         if magic != _MAGIC or length + 12 > end:
-            raise FileFormatError(f"expected a .parquet file, but {path} is none, or cut off")
+            raise FileFormatError(
+                f"expected a .parquet file, but {path} is not one, or is truncated"
+            )
         file.seek(end - 8 - length)
         about = _Compact(file.read(length)).structure()
     chunks = [chunk[_ABOUT] for group in about[_ROW_GROUPS] for chunk in group[_CHUNKS]]

@@ -17,13 +17,16 @@ def step(members: Members, z: Tensor, y: Tensor, share: Tensor | None = None) ->
         z: (S, n, h) features.
         y: (S, n) their classes.
         share: (S, n) the weight of each sample in its batch's mean loss; None: 1/n. A stream
-            whose shares are all zero stands still: batches of different sizes are padded with 0.
+            whose shares are all zero does not move: batches of different sizes are padded with 0.
     """
+    # The gradients are written out in closed form: autograd would build a graph at every step, and
+    # could not train thousands of members at once. Tests compare them with autograd's.
     rows, inverse = members.rows()
     inverse_z = members.inverse_input(z)
     target = _one_hot(y, share, rows)
     present = target.amax(dim=-1)  # (S, 1, N)
     if members.seen is not None:
+        # A class counts as seen from the batch that brings it: its own logit must take part now.
         torch.maximum(members.seen, present[:, 0], out=members.seen)
     g = _loss_gradient(members, members.scores(z, rows, inverse_z), target)
     if share is not None:
@@ -35,17 +38,17 @@ def step(members: Members, z: Tensor, y: Tensor, share: Tensor | None = None) ->
 
 
 def _one_hot(y: Tensor, share: Tensor | None, like: Tensor) -> Tensor:
-    """Give the targets (S, 1, N, n); a sample without weight has none."""
+    """Return the one-hot targets (S, 1, N, n); a sample without weight has none."""
     real = torch.ones_like(y, dtype=like.dtype) if share is None else (share > 0).to(like.dtype)
     empty = like.new_zeros(y.shape[0], 1, like.shape[2], y.shape[1])
     return empty.scatter_(2, y[:, None, None, :], real[:, None, None, :])
 
 
 def _loss_gradient(members: Members, scores: Tensor, target: Tensor) -> Tensor:
-    """Give softmax − one-hot of the masked logits, masked again (S, K, N, n)."""
+    """Return softmax − one-hot of the masked logits, masked again (S, K, N, n)."""
     keeps = [(run, keep(target)) for keep, run in members.masked]
     for run, keep in keeps:
-        scores[:, run] *= keep
+        scores[:, run] *= keep  # a masked logit is 0, not −∞, as in the paper: exp(0) still counts
     if members.seen is not None:
         scores.masked_fill_((members.seen == 0)[:, None, :, None], -torch.inf)
     g = torch.softmax(scores, dim=2)
@@ -66,8 +69,8 @@ def _gradient(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """Turn the gradient on the logits into one on each learned parameter: ``Form.gradient``.
 
-    That of the weight lacks a factor (S, K, N, 1) for each row, gain/‖A‖, which is given beside it:
-    it joins the learning rate later, so that no pass over all weights is spent on it.
+    The weight's gradient lacks a factor (S, K, N, 1) for each row, gain/‖A‖, which is returned
+    separately: it joins the learning rate later, which saves a pass over all weights.
     """
     gradient = {
         name: torch.zeros_like(members.parameters[name]) for name in members.learned - {"weight"}
@@ -83,6 +86,7 @@ def _gradient(
     along = torch.zeros_like(factor)
     for run in members.unit_rows:
         torch.sum(d[:, run] * rows[:, run], dim=-1, keepdim=True, out=along[:, run])
+        # Moving along its own direction does not change a normalised row: take that part out.
         d[:, run].addcmul_(rows[:, run], along[:, run], value=-1)
     for form, run in members.gained:
         if form.gain in form.learned:
@@ -93,7 +97,7 @@ def _gradient(
 
 
 def _touched(members: Members, present: Tensor, share: Tensor | None) -> Tensor | None:
-    """Say which rows (S, K, N) move: under "exact" a mask leaves absent classes as they are."""
+    """Return which rows (S, K, N) move; None: all. Under "exact" a mask spares absent classes."""
     masked = members.seen is not None and bool(members.masked)
     if not masked and share is None:
         return None
@@ -111,10 +115,11 @@ def _descend(
     mean: float,
     touched: Tensor | None,
 ) -> None:
-    """Clip each member's gradient, and move by the momentum of all it has had."""
+    """Clip each member's gradient, add it to the velocity, and move along that."""
     weight = torch.linalg.vector_norm(gradient["weight"], dim=-1) * factor[..., 0]
     small = {name: g.mul_(mean) for name, g in gradient.items() if name != "weight"}
     norm = norms({"weight": weight, **small}, members.lr)
+    # Only the first such step counts, and it is noted without asking the device to wait.
     lost = ~torch.isfinite(norm) & (members.diverged < 0)
     torch.where(lost, members.steps + 1, members.diverged, out=members.diverged)
     clip = (CLIP / (norm + 1e-6)).clamp(max=1)
@@ -124,7 +129,7 @@ def _descend(
             velocity *= MOMENTUM
         else:
             moves = _like(g, touched if g.dim() > 2 else touched.amax(dim=-1))
-            velocity *= 1 + moves * (MOMENTUM - 1)
+            velocity *= 1 + moves * (MOMENTUM - 1)  # rows that stand still keep their velocity
             rate = rate * moves
         velocity.addcmul_(g, _like(g, clip) * factor if name == "weight" else _like(g, clip))
         members.parameters[name].addcmul_(velocity, rate, value=-1)

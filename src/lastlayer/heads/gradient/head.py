@@ -12,8 +12,10 @@ from lastlayer.errors import ArgumentError, DivergedError, OptionError
 from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.heads.gradient.members import Members
+from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import MOST_CLASSES, Head, Preset
 from lastlayer.layers import LAYERS, MASKS, Layer
+from lastlayer.layers.form import gain_of_rows, unit
 from lastlayer.names import look_up
 
 
@@ -106,11 +108,11 @@ class GradientHead(Head):
         return Abilities(linear=True)
 
     def parts(self) -> dict[str, Tensor]:
-        """Give what is learned by name: weight (N, h), and what else the layer has."""
+        """Return what is learned by name: weight (N, h), and what else the layer has."""
         return {name: getattr(self, name) for name in self.form.parameters}
 
     def as_layer(self) -> Layer:
-        """Give the head as it is now as a layer of any network."""
+        """Return the head as it is now as a layer of any network."""
         self._check_learned()
         layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra).to(self.weight)
         layer.load_state_dict(self.parts())
@@ -160,6 +162,22 @@ class GradientHead(Head):
 
     def _logits(self, z: Tensor) -> Tensor:
         return self.form.logits(z, self.parts())
+
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        return -logits.amax(dim=-1)  # told more than the energy of such logits (decision 13)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        form, p = self.form, self.parts()
+        weight = unit(p["weight"])[0] if form.unit_rows else p["weight"]
+        if form.gain:
+            weight = weight * gain_of_rows(form, p)[:, None]
+        if form.unit_input:
+            tiny = torch.finfo(z.graph.dtype).tiny
+            z = z / z.unary("Abs").reduce("Max", keep=True).at_least(tiny)  # so squares stay finite
+            z = z / z.square().reduce("Sum", keep=True).unary("Sqrt").at_least(tiny)
+        logits = z @ weight.mT + p["bias"] if form.bias else z @ weight.mT
+        logits = masked(logits, self.seen if self.preset == "exact" else torch.ones_like(self.seen))
+        return logits, -logits.reduce("Max")
 
     def _grow(self, n_classes: int) -> None:
         known = self.n_classes

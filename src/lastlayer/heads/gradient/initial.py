@@ -27,7 +27,7 @@ def initial_parameters(
     Rows are kaiming normal and a bias as nn.Linear's; γ_i = ‖A_i‖. Under "exact" a linear layer
     starts at zero. Under "paper" the layers that are nn.Linear inside may start with its own
     uniform rows, as they did in the authors' code until September 2021 (docs/decisions/9).
-    Numbers are drawn class by class, so more classes leave the first ones alike.
+    Numbers are drawn class by class, so that more classes leave the first ones unchanged.
 
     Args:
         layer: a name in ``lastlayer.layers.LAYERS``.

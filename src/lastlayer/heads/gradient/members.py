@@ -29,11 +29,12 @@ class Members:
     velocity: dict[str, Tensor]  # of the same shapes
     lr: Tensor  # (S, K)
     steps: Tensor  # () how many steps were taken
-    diverged: Tensor  # (S, K) the step, from 1, that left the finite numbers, or −1
-    seen: Tensor | None  # "exact": (S, N) 0/1, classes of which data have come; None: "paper"
+    diverged: Tensor  # (S, K) the step, from 1, at which it diverged, or −1
+    seen: Tensor | None  # "exact": (S, N) 0/1, the classes seen so far; None: "paper"
 
     def __post_init__(self) -> None:
-        """Find the runs of members that are alike in something: each is one slice."""
+        """Find runs of neighbouring members that share a property: each run is one slice."""
+        # A slice is a view: work on a run copies nothing. The fleet sorts its members for this.
         self.biased = [run for on, run in _runs([f.bias for f in self.forms]) if on]
         self.unit_rows = [run for on, run in _runs([f.unit_rows for f in self.forms]) if on]
         self.unit_input = [run for on, run in _runs([f.unit_input for f in self.forms]) if on]
@@ -42,7 +43,7 @@ class Members:
         self.learned = {name for form in self.forms for name in form.learned}
 
     def rows(self) -> tuple[Tensor, Tensor | None]:
-        """Give the rows a (S, K, N, h), and 1/‖A‖ (S, K, N, 1) where they are directions."""
+        """Return the rows (S, K, N, h), normalised where the layer does, and 1/‖A‖ (S, K, N, 1)."""
         weight = self.parameters["weight"]
         if not self.unit_rows:
             return weight, None
@@ -52,8 +53,9 @@ class Members:
         return weight * inverse, inverse
 
     def scores(self, z: Tensor, rows: Tensor, inverse: Tensor) -> Tensor:
-        """Give the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
+        """Return the logits (S, K, N, n) of features ``z`` (S, n, h) or (n, h), class by class."""
         if z.dim() == 2:
+            # One matrix product for all members: they share their features (test samples).
             scores = (rows.flatten(0, 2) @ z.mT).view(*rows.shape[:3], -1)
         else:
             scores = torch.bmm(rows.flatten(1, 2), z.mT).view(*rows.shape[:3], -1)
@@ -66,15 +68,15 @@ class Members:
         return scores
 
     def inverse_input(self, z: Tensor) -> Tensor:
-        """Give 1/‖z‖ (…, 1, 1, n), a factor of the logits where a layer takes z's direction."""
+        """Return 1/‖z‖ (…, 1, 1, n), a factor of the logits where a layer takes z's direction."""
         return inverse_norm(z).mT.unsqueeze(-3) if self.unit_input else z.new_ones(())
 
     def gain(self, form: Form, run: slice) -> Tensor:
-        """Give the gain (S, k, N) or (S, k, 1) of a run of members."""
+        """Return the gain (S, k, N) or (S, k, 1) of a run of members."""
         return gain_of_rows(form, {str(form.gain): self.parameters[str(form.gain)][:, run]})
 
     def vectors(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Give weight (S, K, N, h), gain and bias (S, K, N): logit i is gain_i · A_i·z + b_i."""
+        """Return weight (S, K, N, h), gain and bias (S, K, N): logit i is gain_i · A_i·z + b_i."""
         weight = self.parameters["weight"]
         gain, bias = torch.ones_like(weight[..., 0]), torch.zeros_like(weight[..., 0])
         for run in self.unit_rows:
@@ -88,14 +90,14 @@ class Members:
         return weight.clone(), gain, bias
 
     def mark_diverged(self) -> None:
-        """Note the members whose parameters have left the finite numbers with the last step."""
+        """Note the members that diverged with the last step: their parameters are not finite."""
         finite = norms(self.parameters, self.lr).isfinite()
         lost = ~finite & (self.diverged < 0)
         torch.where(lost, self.steps, self.diverged, out=self.diverged)
 
 
 def norms(parts: Mapping[str, Tensor], lr: Tensor) -> Tensor:
-    """Give the norm (S, K) of all parts of each member together."""
+    """Return the norm (S, K) of all parts of each member together."""
     flat = [part.reshape(*lr.shape, -1) for part in parts.values()]
     each = torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in flat])
     whole: Tensor = torch.linalg.vector_norm(each, dim=0)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lastlayer.arguments import whole
 from lastlayer.errors import DataError, ShapeError
+from lastlayer.heads.graph import Value
 from lastlayer.heads.resizable import Resizable
 from lastlayer.names import look_up
 
@@ -89,6 +90,11 @@ class FeatureMap(Resizable, ABC):
         measured = (z.to(self.centre) - self.centre) / self.scale
         return self._bend(measured @ self.projection.mT)
 
+    def graph(self, z: Value) -> Value:
+        """Write the map down."""
+        scale = self.scale.expand(self.in_features)  # no one number: see power_of_two
+        return self._bend_graph((z - self.centre) / scale @ self.projection.mT)
+
     def alike(self, other: "FeatureMap") -> bool:
         """Say whether two maps are the same, bit for bit."""
         mine, others = self.state_dict(), other.state_dict()
@@ -101,11 +107,15 @@ class FeatureMap(Resizable, ABC):
 
     @abstractmethod
     def _measure(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the centre and the scale of some rows, in whatever order they are."""
+        """Return the centre and the scale of some rows, in whatever order they are."""
 
     @abstractmethod
     def _bend(self, projected: Tensor) -> Tensor:
-        """Give the mapped features of projected ones (n, width); may overwrite them."""
+        """Return the mapped features of projected ones (n, width); may overwrite them."""
+
+    @abstractmethod
+    def _bend_graph(self, projected: Value) -> Value:
+        """Write ``_bend`` down."""
 
 
 class Relu(FeatureMap):
@@ -124,6 +134,9 @@ class Relu(FeatureMap):
 
     def _bend(self, projected: Tensor) -> Tensor:
         return projected.relu_()
+
+    def _bend_graph(self, projected: Value) -> Value:
+        return projected.unary("Relu")
 
 
 class Fourier(FeatureMap):
@@ -146,6 +159,10 @@ class Fourier(FeatureMap):
 
     def _bend(self, projected: Tensor) -> Tensor:
         return projected.add_(self.offset).cos_()
+
+    def _bend_graph(self, projected: Value) -> Value:
+        # Not Cos: not every runtime has it in float64.
+        return (projected + (self.offset + np.pi / 2)).unary("Sin")
 
 
 MAPS: Mapping[str, type[FeatureMap]] = {"relu": Relu, "fourier": Fourier}

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import MergeError, OptionError
+from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
 from lastlayer.heads.neighbours.memory import Memory
@@ -79,6 +80,21 @@ class MappedHead(Head):
 
     def _why_not(self, ability: str) -> str:
         return self.inner._why_not(ability)
+
+    @property
+    def rows_to_begin(self) -> int:
+        """How many more rows must come before its map is fixed."""
+        return 0 if self.map.fitted else ROWS - len(self.first)
+
+    def fresh(self, n_classes: int = 0, first: Tensor | None = None) -> Self:
+        """Return such a head that has learned nothing, with the same map."""
+        made = super().fresh(n_classes)
+        if not self.map.fitted and first is not None and len(first) >= self.rows_to_begin:
+            rows = torch.cat([self.first.z.double(), first.double()])[:ROWS]
+            made.map.fit(rows)
+        else:
+            made.map.load_state_dict(self.map.state_dict())
+        return made
 
     @property
     def class_counts(self) -> Tensor:
@@ -181,6 +197,23 @@ class MappedHead(Head):
     def _reading(self) -> tuple[FeatureMap, StatisticsHead]:
         return self._provisional or (self.map, self.inner)
 
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        feature_map, inner = self._reading()
+        measure = inner.relative_mahalanobis()
+        return torch.cat([measure.novelty(feature_map(rows)) for rows in self._cut(z)])
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        feature_map, inner = self._reading()
+        mapped = feature_map.graph(z)
+        logits = masked(inner._logits_graph(mapped), self.seen)
+        return logits, inner.relative_mahalanobis().graph(mapped)
+
+    def _own_temperature(self) -> float:
+        return self._reading()[1]._own_temperature()
+
+    def _rows_that_it_keeps(self) -> Memory:
+        return self.first
+
     def _logits(self, z: Tensor) -> Tensor:
         feature_map, inner = self._reading()
         logits = [inner._logits(feature_map(rows)) for rows in self._cut(z)]
@@ -195,7 +228,7 @@ def _map_of(like: object) -> FeatureMap:
 
 
 def _taken_from(like: object, in_features: int) -> dict[str, Any]:
-    """Give the width, the map and the seed of a map that is handed over."""
+    """Return the width, the map and the seed of a map that is handed over."""
     found = _map_of(like)
     if found.in_features != in_features:
         raise OptionError(

@@ -1,6 +1,6 @@
 """Which rows can be among the k nearest of a query: bounds from one matrix product per tile.
 
-With a query q and a row m centred and scaled, ½‖m‖² − q·m orders the rows of q as their distances
+For a query q and rows m, centred and scaled, ½‖m‖² − q·m orders the rows as their distances to q
 do. A tile of these values comes from one product, whose rounding error is bounded. The rows are
 taken in short runs: only a run whose least value is not above the k-th best is looked at again.
 """
@@ -19,7 +19,7 @@ _FAR = 1e30  # beyond every value of a tile
 
 
 class Frame(NamedTuple):
-    """What is taken off all numbers, and what they are divided by: any frame is right."""
+    """An offset and a scale for all numbers. Any frame is correct; a good one rounds less."""
 
     centre: Tensor  # (h,), of the type to subtract in
     scale: float
@@ -35,7 +35,7 @@ class Ready(NamedTuple):
 
 
 def fit_frame(queries: Tensor, rows: Tensor) -> Frame:
-    """Make a frame in which the numbers are near 0 and at most about 1."""
+    """Return a frame in which the numbers are near 0 and at most about 1."""
     h = queries.shape[1]
     ends = [float(end) for x in (queries, rows) for end in x.aminmax()]
     scale = (max(ends) - min(ends)) or 1.0
@@ -47,7 +47,7 @@ def fit_frame(queries: Tensor, rows: Tensor) -> Frame:
 
 
 def make_ready(rows: Tensor, k: int, frame: Frame) -> Ready:
-    """Put ½‖m‖² less its error beside each row m, and far rows at the end to fill the last run."""
+    """Add ½‖m‖² less its error to each row m, and pad the last run with rows that are far away."""
     m = _scale(rows, frame)
     run = max(1, min(_RUN, ROWS // (2 * k), m.shape[0] // (2 * k)))
     full = m.new_zeros(-(-m.shape[0] // run) * run, m.shape[1] + 1)
@@ -60,7 +60,7 @@ def make_ready(rows: Tensor, k: int, frame: Frame) -> Ready:
 def candidates(
     squared: Tensor, queries: Tensor, rows: Ready, frame: Frame
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Find all pairs that can be among the k nearest, for each query in the order of the rows.
+    """Yield all pairs that can be among the k nearest, for each query in the order of the rows.
 
     Args:
         squared: (n, k), the squared distances to beat; ∞ to begin with.
@@ -100,7 +100,7 @@ def candidates(
 def _not_above(
     limit: Tensor, values: Tensor, low: Tensor
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Find the pairs (query, place in the tile) whose value is not above the query's limit."""
+    """Return the pairs (query, place in the tile) whose value is not above the query's limit."""
     found = (low <= limit).nonzero(as_tuple=True)
     for i, run in zip(*(t.split(PAIRS // values.shape[1]) for t in found), strict=True):
         inside = values[i * low.shape[1] + run]
@@ -111,7 +111,7 @@ def _not_above(
 def _still_not_above(
     limit: Tensor, found: list[tuple[Tensor, Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
-    """Put pairs together, without those that a lower limit has ruled out since."""
+    """Join pairs, without those that a lower limit has ruled out since."""
     i, j, value = (torch.cat(parts) for parts in zip(*found, strict=True))
     stays = value <= limit[i, 0]
     return i[stays], j[stays]
@@ -122,7 +122,7 @@ def _scale(x: Tensor, frame: Frame) -> Tensor:
 
 
 def _product_dtype(h: int) -> torch.dtype:
-    """float32, or float64 where that is too coarse or PyTorch may round its products further."""
+    """Return float32, or float64 where that is too coarse or PyTorch may round products further."""
     try:
         whole = torch.get_float32_matmul_precision() == "highest"
     except RuntimeError:  # no answer where the setting was made for one kind of device only

@@ -14,7 +14,7 @@ _TILE = 1 << 22  # elements of the largest array made on the way
 
 
 class Budget(Resizable):
-    """Cuts the classes of a memory to size; what it has kept never depends on other classes.
+    """Cuts the classes of a memory to size; what it keeps of a class never depends on others.
 
     Args:
         size: how many rows a class that is cut keeps.
@@ -58,10 +58,10 @@ class Budget(Resizable):
 
 
 def centrality(z: Tensor, size: int) -> Tensor:
-    """Give ranks (n,) whose ``size`` least are those of ``summed_distance``, ties included.
+    """Return ranks (n,) whose ``size`` least are those of ``summed_distance``, ties included.
 
-    Sums that one product gives are wrong by a bounded error. Beyond it, on either side of the
-    ``size``-th, they settle the matter; only the rows in between are summed up exactly.
+    Sums from one matrix product have a bounded error. Farther than that from the ``size``-th they
+    decide; only the rows in between are summed exactly.
     """
     rank, error = _rough_sums(z.double())
     edge = rank.kthvalue(size).values  # wrong by at most the error, too
@@ -71,7 +71,7 @@ def centrality(z: Tensor, size: int) -> Tensor:
 
 
 def summed_distance(z: Tensor, which: Tensor | slice = slice(None)) -> Tensor:
-    """Give the summed distance to all rows of each row, or of those in ``which``."""
+    """Return the summed distance to all rows of each row, or of those in ``which``."""
     z = z.double()
     parts = z[which].split(_TILE // z.shape[0] or 1)
     mode = "donot_use_mm_for_euclid_dist"  # by differences, so that equal rows rank alike
@@ -79,7 +79,7 @@ def summed_distance(z: Tensor, which: Tensor | slice = slice(None)) -> Tensor:
 
 
 def _rough_sums(z: Tensor) -> tuple[Tensor, Tensor]:
-    """Give each row's summed distance (n,) by matrix products, and how wrong it can be."""
+    """Return each row's summed distance (n,) by matrix products, and a bound on its error."""
     z = z - z.mean(dim=0)
     n, h = z.shape
     square = z.square().sum(1)

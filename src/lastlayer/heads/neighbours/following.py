@@ -1,4 +1,4 @@
-"""The nearest rows of fixed queries in a memory that grows, and now and then loses rows."""
+"""The nearest rows of fixed queries in a memory that grows and sometimes loses rows."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,10 @@ from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
 
 
 class Followed:
-    """Keeps the k nearest rows of each query, so that only what has changed is looked at again.
+    """Keeps the k nearest rows of each query, so that only changes are looked at again.
 
-    A row that is none of a query's nearest can go without a change. So after rows were dropped,
-    the queries that lost a neighbour look at all rows, the others only at the new ones.
+    Dropping a row that is not among a query's nearest changes nothing for it. So after rows were
+    dropped, queries that lost a neighbour look at all rows, and the others only at new ones.
 
     Args:
         queries: (n, h).
@@ -34,7 +34,7 @@ class Followed:
         self._number = memory.number[:0]  # of the rows that were looked at
 
     def nearest(self) -> Nearest:
-        """Give the nearest rows of the memory as it is now."""
+        """Return the nearest rows of the memory as it is now."""
         stays = torch.isin(self._number, self._memory.number)
         known = int(stays.sum())  # these come first now
         if known < stays.numel():
@@ -44,7 +44,7 @@ class Followed:
         return self._nearest
 
     def _leave(self, stays: Tensor, rows: Tensor) -> None:
-        """Go over to the rows that stay."""
+        """Renumber the rows that stay."""
         place = torch.where(stays, stays.cumsum(0) - 1, -2)
         place = torch.cat([place, place.new_full((1,), -1)])  # row −1, nobody, stays row −1
         row = place[self._nearest.row]

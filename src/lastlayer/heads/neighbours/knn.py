@@ -9,6 +9,7 @@ from torch import Tensor
 from lastlayer.arguments import kind_of, whole
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import ArgumentError, OptionError
+from lastlayer.heads.graph import Value, masked, power_of_two
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.budget import RANKS, Budget
 from lastlayer.heads.neighbours.following import Followed
@@ -17,6 +18,7 @@ from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
 from lastlayer.heads.neighbours.single import FEW, Lengths
 from lastlayer.names import look_up
 
+_ROWS, _SPARE = 4096, 8  # in a graph: rows of one product, candidates beyond the voters
 _BLOCK = 1 << 20  # logits, or neighbours, that are made at once
 
 
@@ -127,10 +129,83 @@ class KnnHead(Head):
             self.budget.cut(self.memory)
 
     def _logits(self, z: Tensor) -> Tensor:
+        return self._ask(z)[0]
+
+    def _ask(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Give the logits of some rows, and the mean distance (n,) of their neighbours."""
         logits = self._room(z.shape[0])
-        for part, out in zip(self._split(z), self._split(logits), strict=True):
-            _vote(self._nearest(part), self.memory.y, out)
-        return logits
+        distance = logits.new_empty(z.shape[0])
+        blocks = (self._split(t) for t in (z, logits, distance))
+        for part, out, far in zip(*blocks, strict=True):
+            nearest = self._nearest(part)
+            _vote(nearest, self.memory.y, out)
+            found = nearest.row >= 0
+            near = nearest.squared.sqrt().masked_fill(~found, 0).sum(dim=1)
+            far.copy_(near / found.sum(dim=1))
+        return logits, distance
+
+    def _judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return self._ask(z.to(self.seen.device))
+
+    def _evidence(self, logits: Tensor) -> Tensor:
+        """Add one vote, shared by all classes: no class is impossible for want of a neighbour."""
+        own = 1 / (self.k + 1)
+        smoothed = logits.exp() * (1 - own) + own / self.seen.sum()
+        return smoothed.log().masked_fill(~self.seen, -torch.inf)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        """Write down a search over all rows, some thousands at a time, and the vote.
+
+        Products choose a few candidates more than there are voters; differences decide among them.
+        """
+        graph, rows = z.graph, self.memory.z.double()
+        stored, labels = graph.value(rows), graph.value(self.memory.y)
+        middle = rows.mean(dim=0)
+        unit = power_of_two(float((rows - middle).abs().max()))
+        d = (z - middle) / unit
+        k, few = min(self.k, len(rows)), min(self.k + _SPARE, len(rows))
+        found = []
+        for start in range(0, len(rows), _ROWS):
+            end = min(start + _ROWS, len(rows))
+            part = (graph.add("Slice", stored, start=start, end=end) - middle) / unit
+            rough = d @ graph.add("Transpose", part) * -2.0 + part.square().reduce("Sum")
+            best = graph.add_several("TopK", 2, rough, k=min(few, end - start), axis=1, largest=0)
+            found.append((best[0], best[1] + torch.tensor(start)))
+        row = found[0][1]
+        if len(found) > 1:
+            rough, row = (graph.add("Concat", *parts, axis=1) for parts in zip(*found, strict=True))
+            _, place = graph.add_several("TopK", 2, rough, k=few, axis=1, largest=0)
+            row = graph.add("GatherElements", row, place, axis=1)
+        row, _ = graph.add_several("TopK", 2, row, k=few, axis=1, largest=0)  # the earlier first
+        apart = graph.add("Unsqueeze", z, axis=1) - graph.add("Gather", stored, row, axis=0)
+        squared = (apart / unit).square().reduce("Sum", axis=2)
+        squared, place = graph.add_several("TopK", 2, squared, k=k, axis=1, largest=0)
+        label = graph.add("Gather", labels, graph.add("GatherElements", row, place, axis=1), axis=0)
+        distance = squared.unary("Sqrt") * unit
+        return self._vote_graph(distance, label, k), distance.reduce("Sum") / float(k)
+
+    def _vote_graph(self, distance: Value, label: Value, k: int) -> Value:
+        graph, classes = distance.graph, torch.arange(self.n_classes, device=self.seen.device)
+        here = graph.add("Where", graph.add("Equal", distance, 0.0), 1.0, 0.0)
+        some_here = graph.add("Greater", here.reduce("Max", keep=True), 0.5)
+        weight = graph.add("Where", some_here, here, graph.value(1.0) / distance)
+        total = weight.reduce("Sum", keep=True)
+        votes = [
+            graph.add("Where", graph.add("Equal", label.column(j), classes), weight.column(j), 0.0)
+            for j in range(k)
+        ]
+        for vote in votes[1:]:
+            votes[0] = votes[0] + vote
+        return (votes[0] / total).unary("Log")
+
+    def _evidence_graph(self, logits: Value) -> Value:
+        own = 1 / (self.k + 1)
+        shares = logits.unary("Exp") * (1 - own) + own / float(self.seen.sum())
+        return masked(shares.unary("Log"), self.seen)
+
+    def _rows_that_it_keeps(self) -> Memory:
+        return self.memory
 
     def _nearest(self, z: Tensor) -> Nearest:
         none = nobody(z.shape[0], self.k, z.device)
@@ -166,7 +241,7 @@ class Following:
         self._followed = Followed(z, head.k, head.memory)
 
     def logits(self) -> Tensor:
-        """Give what ``head(z)`` would now, to the bit."""
+        """Return what ``head(z)`` would now, to the bit."""
         head = self._head
         head._check_learned()
         head._refresh_if_stale()

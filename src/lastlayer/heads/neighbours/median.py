@@ -6,9 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import Abilities
+from lastlayer.heads.graph import Value
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.memory import Memory
-from lastlayer.heads.prototypes import Prototypes, nearest_as_linear
+from lastlayer.heads.prototypes import (
+    Prototypes,
+    nearest_as_linear,
+    nearest_graph,
+    temperature_of_distances,
+)
 
 
 class MedianHead(Head):
@@ -45,7 +51,7 @@ class MedianHead(Head):
         )  # fmt: skip
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
+        """Return the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
         self._check_learned()
         self._refresh_if_stale()
         known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
@@ -69,6 +75,24 @@ class MedianHead(Head):
         rows = rows.double()
         lower = rows.median(dim=0).values
         return lower if self.preset == "paper" else (lower - (-rows).median(dim=0).values) / 2
+
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        return -logits.amax(dim=-1)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
+        return nearest_graph(z, self.median, known)
+
+    def _own_temperature(self) -> float:
+        if "spread" not in self._derived:
+            step = max((1 << 20) // self.in_features, 1)
+            parts = zip(self.memory.z.split(step), self.memory.y.split(step), strict=True)
+            squared = ((z.double() - self.median[y]).square_().sum() for z, y in parts)
+            self._derived["spread"] = float(sum(squared))
+        return temperature_of_distances(self._derived["spread"], len(self.memory), self.in_features)
+
+    def _rows_that_it_keeps(self) -> Memory:
+        return self.memory
 
     def _logits(self, z: Tensor) -> Tensor:
         return self._prototypes.logits(z)

@@ -1,5 +1,8 @@
 """Stored features: rows with their labels, in a buffer that doubles when it is full."""
 
+import math
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -110,6 +113,18 @@ class Memory(nn.Module):
         stays[gone] = False
         self.keep(stays.nonzero().flatten())
 
+    def known_too_often(self, z: Tensor) -> int:
+        """Count the rows of ``z`` (n, h) that are stored; 0 where chance may have made them equal.
+
+        Data with equal rows in them have some among new rows too: about as many, of n, as stored
+        rows that have a twin; three deviations more are allowed.
+        """
+        stored = Counter(_hashes(self.z))
+        found = sum(row in stored for row in _hashes(z))
+        twins = sum(times for times in stored.values() if times > 1) / max(len(self), 1)
+        by_chance = len(z) * twins + 3 * math.sqrt(len(z) * twins * (1 - twins))
+        return found if found > by_chance else 0
+
     def _new_numbers(self, n: int) -> Tensor:
         self._arrived += n
         return torch.arange(self._arrived - n, self._arrived, device=self._number.device)
@@ -140,3 +155,10 @@ class Memory(nn.Module):
         else:
             self._replace(z, y, self._new_numbers(z.shape[0]), z.shape[0], z.dtype)
             self._rewrites += 1
+
+
+def _hashes(rows: Tensor) -> Iterator[int]:
+    """Give a number for each row, equal for equal rows whatever their type."""
+    for part in rows.split(max((1 << 20) // max(rows.shape[1], 1), 1)):
+        plain = (part.detach().double() + 0.0).cpu().numpy()  # + 0.0: there is one zero
+        yield from (hash(row.tobytes()) for row in plain)

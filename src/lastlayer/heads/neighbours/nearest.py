@@ -28,13 +28,13 @@ class Nearest(NamedTuple):
 
 
 def nobody(n: int, k: int, device: torch.device) -> Nearest:
-    """The k nearest of n queries among no rows at all."""
+    """Return the k nearest of n queries among no rows at all."""
     squared = torch.full((n, k), torch.inf, dtype=torch.float64, device=device)
     return Nearest(squared, torch.full((n, k), -1, device=device))
 
 
 def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> Nearest:
-    """Give the nearest among the rows that ``nearest`` comes from and further ones.
+    """Return the nearest among the rows behind ``nearest`` and further ones.
 
     Args:
         nearest: the k nearest of each query so far; ``nobody`` to begin with.
@@ -56,7 +56,7 @@ def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> N
 
 
 def exact_among(nearest: Nearest, query: Tensor, rows: Tensor, some: Tensor) -> Nearest:
-    """Give the nearest of one query (1, h) among ``nearest`` and some rows, in ascending order."""
+    """Return the nearest of one query (1, h) among ``nearest`` and some rows, ascending."""
     i = torch.zeros_like(some)
     return _merge(nearest, i, _squared_distances(query, rows, i, some), some)
 
@@ -64,7 +64,7 @@ def exact_among(nearest: Nearest, query: Tensor, rows: Tensor, some: Tensor) -> 
 def _extend_by_part(
     nearest: Nearest, queries: Tensor, rows: Tensor, first: int, frame: Frame
 ) -> Nearest:
-    """Take in as many rows as fit into memory at once."""
+    """Extend by as many rows as fit into memory at once."""
     n, k = nearest.row.shape
     ready = make_ready(rows, k, frame)
 
@@ -84,7 +84,7 @@ def _extend_by_part(
 
 
 def _merge(nearest: Nearest, i: Tensor, squared: Tensor, row: Tensor) -> Nearest:
-    """Take in further rows of queries i; stable sorts leave the earlier row first at a tie."""
+    """Merge further rows of queries i; stable sorts leave the earlier row first at a tie."""
     some, i = i.unique(return_inverse=True)
     n, k = some.numel(), nearest.row.shape[1]
     i = torch.cat([torch.arange(n, device=i.device).repeat_interleave(k), i])
@@ -103,7 +103,7 @@ def _merge(nearest: Nearest, i: Tensor, squared: Tensor, row: Tensor) -> Nearest
 
 
 def _squared_distances(queries: Tensor, rows: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """Give ‖q_i − m_j‖² in float64, summed by halves: the same bits in any batch."""
+    """Return ‖q_i − m_j‖² in float64, summed by halves: the same bits in any batch."""
     squared = torch.empty_like(i, dtype=torch.float64)
     size = TILE // (32 * queries.shape[1]) or 1
     for a, b, out in zip(*(t.split(size) for t in (i, j, squared)), strict=True):

@@ -1,4 +1,4 @@
-"""The nearest rows of a few queries: one pass over the rows, whose lengths are remembered."""
+"""The nearest rows of a few queries: one pass over the rows, whose lengths are cached."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ _MOST = 4096  # rows that may be looked at again
 
 
 class Lengths:
-    """Remembers ½‖m − c‖² of the rows of a memory; c is the first row, so all stay as they are."""
+    """Caches ½‖m − c‖² of a memory's rows; c is the first row, so that none ever changes."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -19,7 +19,7 @@ class Lengths:
         self._half = torch.empty(0)
 
     def nearest(self, query: Tensor, k: int) -> Nearest | None:
-        """Give the k nearest rows of one query (1, h), or None where rounding hides them.
+        """Return the k nearest rows of one query (1, h), or None where rounding hides them.
 
         ½‖m − c‖² − (q − c)·(m − c) orders the rows m as their distances from q do. Its rounding
         error is bounded, so only rows that are near enough for it are measured exactly.

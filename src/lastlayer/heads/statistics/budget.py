@@ -1,4 +1,4 @@
-"""What statistics may take of memory: more is refused before it is asked for."""
+"""How much memory statistics may take: more is refused before it is allocated."""
 
 from lastlayer.arguments import whole
 from lastlayer.errors import OptionError
@@ -15,7 +15,7 @@ def check_budget(what: str, needed: int, budget: int, remedy: str) -> None:
     if needed > budget:
         raise OptionError(
             f"expected statistics of at most {_size(budget)}, got {_size(needed)} for {what}: "
-            f"{remedy}, or make the head with budget={needed} if there is as much memory"
+            f"{remedy}, or make the head with budget={needed} if you have that much memory"
         )
 
 

@@ -41,12 +41,12 @@ _EPS = torch.finfo(torch.float64).eps
 
 
 class ClassStatistics(Resizable):
-    """What mean and slda know of their data, in float64, whatever its order and batches.
+    """What mean and slda know about their data, in float64, whatever its order and batches.
 
     A batch update in the manner of Chan, Golub and LeVeque: samples are measured from means, so
-    that features far from zero lose no digits. Two statistics can be added, and data taken out
-    again. Rows of small batches wait, copied, and are folded in together: when there are enough,
-    and whenever somebody reads a count, a mean or a scatter.
+    that features far from zero lose no digits. Two statistics can be added, and data removed
+    again. Rows of small batches are copied and wait, and are folded in together: when there are
+    enough of them, and whenever a count, a mean or a scatter is read.
 
     Args:
         in_features: the size h of a feature vector.
@@ -84,13 +84,13 @@ class ClassStatistics(Resizable):
         self.register_buffer("wear", torch.zeros((), dtype=torch.float64))
 
     def __getattr__(self, name: str) -> Any:
-        """Fold in what waits before anybody reads a buffer."""
+        """Fold in the waiting rows before a buffer is read."""
         if name in _BUFFERS and self._waiting:
             self.fold()
         return super().__getattr__(name)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Give what a copy or a pickle is made of: nothing waits in it."""
+        """Return the state for a copy or a pickle, with all waiting rows folded in."""
         self.fold()
         return {**self.__dict__, "_room": None}
 
@@ -106,7 +106,7 @@ class ClassStatistics(Resizable):
         super()._save_to_state_dict(*args)
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Take over a state; one of version 0.1 knows neither spread nor wear."""
+        """Load a state; one of version 0.1 has neither spread nor wear."""
         self._waiting = 0
         if (mean := state.get(prefix + "mean")) is not None:
             missing = {"wear": self._held("wear").new_zeros(())}
@@ -120,21 +120,21 @@ class ClassStatistics(Resizable):
 
     @property
     def total(self) -> int:
-        """How many samples are in the statistics."""
+        """The number of samples in the statistics."""
         return int(self.count.sum())
 
     def pooled_scatter(self) -> Tensor:
-        """Give the within-class scatter (h, h) of all classes together."""
+        """Return the within-class scatter (h, h) of all classes together."""
         lower = self.scatter.sum(dim=0) if self.kind == "per_class" else self.scatter
         return symmetric(lower)
 
     def overall_mean(self) -> Tensor:
-        """Give the mean (h,) of all samples."""
+        """Return the mean (h,) of all samples."""
         weight = self.count.to(self.mean.dtype) / max(self.total, 1)
         return weight @ self.mean
 
     def rounding(self) -> float:
-        """Give the deviation that could be rounding: samples that differ by less are the same."""
+        """Return the deviation that rounding could cause: a smaller difference counts as none."""
         largest = float(self.mean.abs().max())
         worn = math.sqrt(float(self.wear)) / max(self.total, 1)
         return max(self.total * _EPS * largest, math.sqrt(worn))
@@ -148,7 +148,7 @@ class ClassStatistics(Resizable):
             self._buffers[name] = torch.cat([old, more])  # nn.Module's way would read, and fold
 
     def add(self, z: Tensor, y: Tensor) -> None:
-        """Take in a batch: a small one waits for others."""
+        """Add a batch; a small one waits for others."""
         if not self.wait(z, y):
             with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
                 self.fold()
@@ -156,7 +156,7 @@ class ClassStatistics(Resizable):
                     self._update(z, y, 1)
 
     def wait(self, z: Tensor, y: Tensor) -> bool:
-        """Let a batch wait, if it is small and there is room; say whether it does."""
+        """Let a batch wait, if it is small and there is room; return whether it does."""
         n, begin = y.numel(), self._waiting
         if self._room is None:
             if 2 * n > self._most():
@@ -187,7 +187,7 @@ class ClassStatistics(Resizable):
         return max(1, min(GATHERED, GATHERED_BYTES // (8 * self._held("mean").shape[1])))
 
     def fold(self) -> None:
-        """Fold in the rows that wait."""
+        """Fold in the waiting rows."""
         n, room = self._waiting, self._room
         if n and room is not None:
             undoable = in_block()
@@ -198,7 +198,7 @@ class ClassStatistics(Resizable):
                 self._update(room[0][:n], room[1][:n], 1)
 
     def remove(self, z: Tensor, y: Tensor) -> None:
-        """Take a batch out again, as if it had never been added."""
+        """Remove a batch, as if it had never been added."""
         check_counts(y, self.count)
         check_whole_classes(z, y, self.count, self.mean, self.rounding())
         least = self._slack(z)
@@ -209,7 +209,7 @@ class ClassStatistics(Resizable):
             self._check_precision()
 
     def _slack(self, z: Tensor) -> Tensor:
-        """Give what may be rounding in the sums of squares of each class, or () of all."""
+        """Return how much of the sums of squares of each class, or () of all, may be rounding."""
         largest = max(float(self.mean.abs().max()), *(float(end.abs()) for end in z.aminmax()))
         away, worn = _EPS * largest, math.sqrt(float(self.wear))
         count = self.count.to(self.mean.dtype)
@@ -219,7 +219,7 @@ class ClassStatistics(Resizable):
         return slack(traces, count.sum() if self.kind == "pooled" else count, away, worn)
 
     def _check_possible(self, y: Tensor, least: Tensor) -> None:
-        """Refuse what remains if no samples are like it."""
+        """Refuse the removal if no samples could have the statistics that remain."""
         if self.kind == "none":
             check_spread(self.spread, self.count, least)
         elif self.kind == "pooled":
@@ -231,14 +231,14 @@ class ClassStatistics(Resizable):
                 check_scatter(self.scatter[c], left, min(left, 1), float(least[c]), c)
 
     def remove_class(self, y: int) -> None:
-        """Take a whole class out; its scatter must be known by itself."""
+        """Remove a whole class; its own scatter must be known."""
         with AllOrNothing(self):
             gone = torch.tensor([y], device=self._device)
             overwrite(self.count, gone, torch.zeros_like(self.count[gone]))
             self._clear_rounding()
 
     def merge(self, other: "ClassStatistics") -> "ClassStatistics":
-        """Give the statistics of both streams together."""
+        """Return the statistics of both streams together."""
         n = max(self.count.numel(), other.count.numel())
         merged, more = (_copy(part, n) for part in (self, other))
         both = merged.count + more.count
@@ -262,11 +262,11 @@ class ClassStatistics(Resizable):
         return self._held("mean").device
 
     def _held(self, name: str) -> Tensor:
-        """Give a buffer as it is, without what waits."""
+        """Return a buffer as it is, without the waiting rows."""
         return cast(Tensor, self._buffers[name])
 
     def _update(self, z: Tensor, y: Tensor, sign: int) -> None:
-        """Fold in a batch, or take one out: piece by piece, with one product for each."""
+        """Add or remove a batch, piece by piece, with one matrix product for each."""
         if self.kind in ("pooled", "running"):
             self.scatter = self.scatter.clone()  # what was stays whole until this has succeeded
         several = len(z) > rows_at_once(z.shape[1], self._device)
@@ -333,13 +333,13 @@ class ClassStatistics(Resizable):
         sign: int,
         log: bool,
     ) -> Tensor:
-        """Add the products of one piece to the scatter; give Σ ‖·‖² of what was added and is."""
+        """Add the products of one piece to the scatter; return Σ ‖·‖² of what was added and is."""
         if self.kind == "none":
             squares = squared_distances(z, centre, groups.place)
             more = torch.zeros_like(n).index_add_(0, groups.place, squares)
             spread = self.spread[groups.classes]
             overwrite(self.spread, groups.classes, spread + sign * more, spread, log=log)
-            return n  # nobody asks: only the means decide
+            return n  # not needed: only the means decide
         if self.kind == "running":
             v = running_deviations(z, groups, n, old)
             t = self.total + torch.arange(len(v), device=v.device, dtype=v.dtype)
@@ -358,14 +358,14 @@ class ClassStatistics(Resizable):
         return rows.square().sum()
 
     def _rows_of(self, classes: Tensor, log: bool) -> Tensor:
-        """Give the means of some classes; they are kept for undoing, if that is to be logged."""
+        """Return the means of some classes; they are logged first if the change may be undone."""
         if log:
             return rows_before(self.mean, classes)
         out = room("old", classes.numel(), self.mean)
         return torch.index_select(self.mean, 0, classes, out=out)
 
     def _spread(self) -> Tensor:
-        """Give Σ ‖z − μ_y‖² over all samples."""
+        """Return Σ ‖z − μ_y‖² over all samples."""
         if self.kind == "none":
             return self.spread.sum()
         return self.scatter.diagonal(dim1=-2, dim2=-1).sum()
@@ -373,7 +373,7 @@ class ClassStatistics(Resizable):
     def _wear_down(self, squares: Tensor, mean: Tensor) -> None:
         """Note what rounding may have done: to the scatter, or to a mean where there is none.
 
-        Errors of many updates are independent, so their squares are added.
+        The errors of many updates are independent, so their squares add up.
         """
         if self.kind == "none":
             self.wear = self.wear + (_EPS * torch.stack(mean.aminmax()).abs().amax()).square()
@@ -381,7 +381,7 @@ class ClassStatistics(Resizable):
             self.wear = self.wear + (_EPS * squares).square()
 
     def _clear_rounding(self) -> None:
-        """Leave nothing behind where there are no data, and no scatter where one sample is."""
+        """Reset classes without data to zero, and the scatter of those with a single sample."""
         gone = (self.count == 0).nonzero().flatten()
         overwrite(self.mean, gone, torch.zeros_like(self.mean[gone]))
         alone = (self.count <= 1).nonzero().flatten()
@@ -394,7 +394,7 @@ class ClassStatistics(Resizable):
             self.wear = torch.zeros_like(self.wear)
 
     def precision(self) -> float:
-        """Give how wrong rounding may have left the statistics, beside the spread of the data."""
+        """Return how wrong rounding may have made the statistics, relative to the data's spread."""
         count = self.count.to(self.mean.dtype)
         own = self.mean - (self.overall_mean() if int((count > 0).sum()) > 1 else 0)
         between = float((own.square().sum(dim=1) * count).sum())
@@ -408,9 +408,9 @@ class ClassStatistics(Resizable):
     def _check_precision(self) -> None:
         if (wrong := self.precision()) > PRECISION:
             raise DataError(
-                f"cannot forget exactly: what was seen was so much larger than what stays that "
+                "cannot forget exactly: the data seen were so much larger than what remains that "
                 f"rounding is {wrong:.0e} of it, and at most {PRECISION:.0e} is allowed; make a "
-                "new head and let it observe what stays"
+                "new head and let it observe what remains"
             )
 
 

@@ -17,15 +17,15 @@ _OCTAVES = 8  # half-lives in a piece of a batch: its sums lose no more than 8 b
 
 
 class FadingStatistics(Resizable):
-    """Means that follow their classes, and the scatter around them; read as ClassStatistics is.
+    """Means that follow their classes, and the scatter around them; read like ClassStatistics.
 
     A class's mean fades by samples of that class, so one that does not return stays as it was; the
     scatter of all classes fades by all samples. Both go row by row, so batches make no difference,
     but the order does: such statistics neither merge nor forget.
 
-    Counts are effective: of m samples that fade, as many as equally weighing ones would be worth
-    (Σw)²/Σw², which is tanh(m·a/2)/tanh(a/2), a = log 2/half_life. Together they are those of the
-    scatter, shared out among the classes as their own are.
+    Counts are effective: m fading samples are worth (Σw)²/Σw² equally weighted ones, which is
+    tanh(m·a/2)/tanh(a/2) with a = log 2/half_life. Their sum is the count of the scatter, divided
+    among the classes in proportion to their own counts.
 
     Args:
         in_features: the size h of a feature vector.
@@ -46,7 +46,7 @@ class FadingStatistics(Resizable):
         if not (number and 0 < half_life < math.inf):
             raise OptionError(f"expected a half_life above 0, or None, got {short(half_life)}")
         if scatter == "per_class":
-            raise OptionError("half_life goes with one scatter for all classes, not with one each")
+            raise OptionError("half_life needs one scatter for all classes, not one for each")
         h = in_features if scatter == "pooled" else 0
         self.kind: Scatter = scatter
         self.rate = math.log(2) / half_life
@@ -71,16 +71,16 @@ class FadingStatistics(Resizable):
         return worth * (self.total / worth.sum().clamp(min=1))
 
     def pooled_scatter(self) -> Tensor:
-        """Give the within-class scatter (h, h) of as many samples as the total."""
+        """Return the within-class scatter (h, h) of as many samples as the total."""
         weight = float(_weight(self.observed.sum(), self.rate))
         return symmetric(self.scatter) * (self.total / max(weight, 1.0))
 
     def overall_mean(self) -> Tensor:
-        """Give the mean (h,) of all classes, each weighing as its count."""
+        """Return the mean (h,) of all classes, each weighing as its count."""
         return self.count / max(self.total, 1.0) @ self.mean
 
     def rounding(self) -> float:
-        """Give the deviation that could be rounding: samples that differ by less are the same."""
+        """Return the deviation that could be rounding: samples that differ by less are the same."""
         eps = torch.finfo(self.mean.dtype).eps
         return int(self.observed.sum()) * eps * float(self.mean.abs().max())
 
@@ -92,7 +92,7 @@ class FadingStatistics(Resizable):
             setattr(self, name, torch.cat([old, more]))
 
     def add(self, z: Tensor, y: Tensor) -> None:
-        """Take in a batch, its rows one after the other."""
+        """Add a batch, row by row."""
         n = max(int(_OCTAVES * math.log(2) / self.rate), 1)
         size = max(min(n, (8 << 20) // (8 * z.shape[1])), 1)
         for rows, classes in zip(z.split(size), y.split(size), strict=True):
@@ -140,10 +140,10 @@ class FadingStatistics(Resizable):
 
 
 def _weight(m: Tensor, rate: float) -> Tensor:
-    """Give the sum of the weights of m samples: 1 + e^−a + … + e^−(m−1)a."""
+    """Return the sum of the weights of m samples: 1 + e^−a + … + e^−(m−1)a."""
     return torch.expm1(-rate * m.double()) / math.expm1(-rate)
 
 
 def _worth(m: Tensor, rate: float) -> Tensor:
-    """Give how many equally weighing samples m samples that fade are worth."""
+    """Return how many equally weighted samples m fading samples are worth."""
     return torch.tanh(m.double() * rate / 2) / math.tanh(rate / 2)

@@ -13,6 +13,7 @@ from lastlayer.heads.head import Preset
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.budget import check_budget
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.covariance import oas
 from lastlayer.heads.statistics.head import StatisticsHead
 from lastlayer.heads.statistics.possible import (
     check_counts,
@@ -20,7 +21,6 @@ from lastlayer.heads.statistics.possible import (
     check_whole_classes,
     slack,
 )
-from lastlayer.heads.statistics.slda import oas
 
 
 class GaussianHead(StatisticsHead):
@@ -63,7 +63,7 @@ class GaussianHead(StatisticsHead):
         super()._grow(n_classes)
 
     def _shared(self) -> Tensor:
-        """Give the shrunk covariance (h, h) of all classes, or its diagonal (h,)."""
+        """Return the shrunk covariance (h, h) of all classes, or its diagonal (h,)."""
         s = self.statistics
         nothing_varies = s.rounding() ** 2
         if self.diagonal:
@@ -82,7 +82,7 @@ class GaussianHead(StatisticsHead):
         return covariance * (1 - shrinkage) + identity * (shrinkage * level)
 
     def _factor(self, c: int, shared: Tensor) -> Tensor:
-        """Give the Cholesky factor (h, h) of a class's covariance, or its deviations (h,)."""
+        """Return the Cholesky factor (h, h) of a class's covariance, or its deviations (h,)."""
         s = self.statistics
         lower = s.scatter[c] if self.diagonal else s.scatter[c].tril() + s.scatter[c].tril(-1).mT
         covariance = (lower + self.nu * shared) / (s.count[c] + self.nu)
@@ -128,7 +128,7 @@ class DiagonalStatistics(Resizable):
         return int(self.count.sum())
 
     def rounding(self) -> float:
-        """Give the deviation that could be rounding."""
+        """Return the deviation that could be rounding."""
         return self.total * torch.finfo(self.mean.dtype).eps * float(self.mean.abs().max())
 
     def grow(self, n_classes: int) -> None:
@@ -155,7 +155,7 @@ class DiagonalStatistics(Resizable):
         self.mean, self.scatter = self.mean * stays[:, None], self.scatter * stays[:, None]
 
     def merge(self, other: "DiagonalStatistics") -> "DiagonalStatistics":
-        """Give the statistics of both streams together."""
+        """Return the statistics of both streams together."""
         merged, more = deepcopy(self), deepcopy(other)
         n = max(merged.count.numel(), more.count.numel())
         for part in (merged, more):
@@ -164,7 +164,7 @@ class DiagonalStatistics(Resizable):
         return merged
 
     def _of(self, z: Tensor, y: Tensor) -> "DiagonalStatistics":
-        """Give the statistics of one batch, its rows measured from one of each class."""
+        """Return the statistics of one batch, its rows measured from one of each class."""
         batch = DiagonalStatistics(z.shape[1], self.count.numel()).to(self.mean.device)
         z, size = z.to(self.mean), torch.bincount(y, minlength=self.count.numel())
         origin = torch.zeros_like(self.mean).index_copy_(0, y, z)

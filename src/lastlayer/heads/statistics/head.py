@@ -2,12 +2,19 @@
 
 from typing import Any, Self, cast
 
+import torch
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.finite import SMALL
+from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.covariance import (
+    Mahalanobis,
+    RelativeMahalanobis,
+    shared_root,
+)
 from lastlayer.heads.statistics.fading import FadingStatistics
 
 FADES = "what fades depends on the order of its data; without half_life it can"
@@ -64,6 +71,44 @@ class StatisticsHead(Head):
         known = {"pooled": "one scatter", "per_class": "the scatter of each class"}
         kept = known.get(self.statistics.kind, "the spread of each class")
         return f"counts and {kept} are checked; that it was these very samples cannot be proven"
+
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        return self.mahalanobis().novelty(z)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        return self._logits_graph(z), self.mahalanobis().graph(z)
+
+    def _logits_graph(self, z: Value) -> Value:
+        """Write down the logits of a head with weight, bias and centre."""
+        head, known = cast(Any, self), self._can_win()
+        return masked((z - head.centre) @ head.weight.mT + torch.where(known, head.bias, 0), known)
+
+    def _can_win(self) -> Tensor:
+        """Say which classes (n_classes,) can be answered."""
+        return self.seen
+
+    def mahalanobis(self) -> Mahalanobis:
+        """Return what measures distances from the class means; the head is ready to answer."""
+        found: Mahalanobis | None = self._derived.get("mahalanobis")
+        if found is None or found.root.device != self.seen.device:
+            means = self.statistics.mean[self.seen]
+            found = self._derived["mahalanobis"] = Mahalanobis(self._shared_root().to(means), means)
+        return found
+
+    def relative_mahalanobis(self) -> RelativeMahalanobis:
+        """Return what measures them beside the distance from all data; as ``mahalanobis``."""
+        found: RelativeMahalanobis | None = self._derived.get("relative")
+        if found is None or found.weight.device != self.seen.device:
+            means, count = self.statistics.mean[self.seen], self.statistics.count[self.seen]
+            root = self._shared_root().to(means)
+            found = RelativeMahalanobis(root, means, count.double() / count.sum())
+            self._derived["relative"] = found
+        return found
+
+    def _shared_root(self) -> Tensor:
+        """Give the Cholesky factor (h, h) of the covariance that all classes share."""
+        root = shared_root(self.statistics)
+        return root if root is not None else torch.eye(self.in_features).to(self.statistics.mean)
 
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.statistics.remove(z, y)

@@ -17,7 +17,7 @@ _FEW = 0.6  # samples for each feature below which it pays to look for what vari
 
 @dataclass(frozen=True)
 class Moments:
-    """What least squares needs of n samples, features and one-hot targets measured from means."""
+    """What least squares needs from n samples: moments of centred features and one-hot targets."""
 
     gram: Tensor  # (h, h) Σ (z − m)(z − m)ᵀ, symmetric
     cross: Tensor  # (h, n_classes) Σ (z − m)(y − p)ᵀ
@@ -39,7 +39,7 @@ class Reduced(ABC):
 
     @abstractmethod
     def solve(self, penalty: float) -> Tensor:
-        """Give the solution (h, n_classes) in this basis."""
+        """Return the solution (h, n_classes) in this basis."""
 
     @abstractmethod
     def back(self, solution: Tensor) -> Tensor:
@@ -99,8 +99,8 @@ class _Tridiagonal(Reduced):
 class _LowRank(Reduced):
     """By an orthonormal basis of what varies, where samples are fewer than features.
 
-    A Cholesky decomposition with pivots stops at the rank r: about h² r operations, and the rest as
-    before, of size r. What it leaves out is rounding.
+    A pivoted Cholesky decomposition stops at the rank r after about h² r operations; the rest is
+    as before, of size r. What it leaves out is rounding.
     """
 
     def __init__(self, gram: Tensor, cross: Tensor) -> None:
@@ -128,7 +128,7 @@ def _small_or_wide(gram: Tensor, cross: Tensor) -> Reduced:
 
 
 def reduce(moments: Moments) -> Reduced:
-    """Reduce moments once, by what is fastest where they lie."""
+    """Reduce moments once, by the fastest method on their device."""
     if moments.gram.device.type != "cpu" or len(moments.gram) <= _SMALL:
         return _Eigenbasis(moments.gram, moments.cross)
     from threadpoolctl import threadpool_limits  # noqa: PLC0415  (as scipy, for a CPU only)
@@ -158,7 +158,7 @@ def cross_validate(moments: Moments, reduced: Reduced) -> float:
 
 
 def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
-    """Solve (G + λI) W = Q; give W (h, n_classes) and λ.
+    """Solve (G + λI) W = Q; return W (h, n_classes) and λ.
 
     Args:
         moments: of the data.

@@ -3,8 +3,14 @@
 import torch
 from torch import Tensor, nn
 
+from lastlayer.heads.graph import Value
 from lastlayer.heads.head import Preset
-from lastlayer.heads.prototypes import Prototypes, nearest_as_linear
+from lastlayer.heads.prototypes import (
+    Prototypes,
+    nearest_as_linear,
+    nearest_graph,
+    temperature_of_distances,
+)
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
 
 
@@ -44,13 +50,26 @@ class MeanHead(StatisticsHead):
         return FADES
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
+        """Return the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
         self._check_learned()
         known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
         return nearest_as_linear(self.statistics.mean, known, dtype)
 
     def _refresh(self) -> None:
         self._prototypes = Prototypes(self.statistics.mean)
+
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        return -logits.amax(dim=-1)
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
+        return nearest_graph(z, self.statistics.mean, known)
+
+    def _own_temperature(self) -> float:
+        if self.fades:
+            return 1.0
+        s = self.statistics
+        return temperature_of_distances(float(s.spread.sum()), s.total, self.in_features)
 
     def _logits(self, z: Tensor) -> Tensor:
         return self._prototypes.logits(z)

@@ -1,4 +1,4 @@
-"""What a batch does to class statistics: its classes, their sums, its scatter, cut into pieces."""
+"""What a batch adds to class statistics: its classes, their sums, its scatter, in pieces."""
 
 import threading
 from collections import deque
@@ -18,7 +18,7 @@ _BLAS = None if dsyrk is None else ThreadpoolController()
 _ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
 _CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
-_SLIM = 8  # a product with one of so many as features is slim
+_SLIM = 8  # a product is slim if one side is this many times shorter than the features
 _BLOCKS, _BLOCK = 4, 512  # of a symmetric product on a GPU: how many, and the least features of one
 _AHEAD = 2  # pieces on their way to a GPU
 _LOCAL = threading.local()
@@ -35,7 +35,7 @@ class Groups(NamedTuple):
 
 
 def group(y: Tensor, n_classes: int) -> Groups:
-    """Find the classes of a batch: all there are, if these are fewer than rows, else its own."""
+    """Return the classes of a batch: all known ones if these are fewer than rows, else its own."""
     if n_classes <= y.numel():
         size = torch.zeros(n_classes, dtype=torch.float64, device=y.device)
         size.index_add_(0, y, size.new_ones(1).expand(y.numel()))
@@ -56,7 +56,7 @@ def sums(rows: Tensor, groups: Groups) -> Tensor:
 
 
 def widened(rows: Tensor) -> Tensor:
-    """Give rows in float64: themselves, or a copy in the workspace, gone with the next call."""
+    """Return rows in float64: themselves, or a copy in the workspace until the next call."""
     return rows if rows.dtype == torch.float64 else room("rows", len(rows), rows).copy_(rows)
 
 
@@ -67,7 +67,7 @@ def measured_from(rows: Tensor, centre: Tensor, groups: Groups) -> Tensor:
 
 
 def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
-    """Give the squared distance (n,) of each row from the centre of its class."""
+    """Return the squared distance (n,) of each row from the centre of its class."""
     squares = rows.new_empty(len(rows), dtype=torch.float64)
     size = len(rows) if rows.device.type != "cpu" else max(_CACHE // (8 * rows.shape[1]), 1)
     for part, where, out in zip(*(t.split(size) for t in (rows, place, squares)), strict=True):
@@ -77,7 +77,7 @@ def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
 
 
 def room(name: str, n: int, like: Tensor) -> Tensor:
-    """Give room for (n, h) in float64: the same for one name each time; fresh memory is slow."""
+    """Return room for (n, h) in float64, reused for each name, because fresh memory is slow."""
     h = like.shape[1]
     if not like.is_cpu:
         return like.new_empty(n, h, dtype=torch.float64)
@@ -88,7 +88,7 @@ def room(name: str, n: int, like: Tensor) -> Tensor:
 
 
 def rows_at_once(h: int, device: torch.device) -> int:
-    """Say how many rows of h features a piece has at most."""
+    """Return how many rows of h features a piece may have."""
     return max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
 
 
@@ -161,15 +161,15 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
 
 
 def symmetric(lower: Tensor) -> Tensor:
-    """Give the whole of a symmetric matrix of which the lower triangle is known."""
+    """Return the whole of a symmetric matrix of which the lower triangle is known."""
     return lower.tril() + lower.tril(-1).mT
 
 
 def running_deviations(z: Tensor, groups: Groups, before: Tensor, mean: Tensor) -> Tensor:
-    """Give v_t = z_t − the mean of its class over all samples before t, for a whole batch.
+    """Return v_t = z_t − the mean of its class over all samples before t, for a whole batch.
 
-    The running means are one cumulative sum per class: sort by class, sum, take each class's start
-    off again. A class's first sample has mean zero before it, so it comes out as it is.
+    The running means are one cumulative sum per class: sort by class, sum, and subtract each
+    class's start. Before a class's first sample the mean is zero, so that sample stays as it is.
 
     Args:
         z: (n, h).

@@ -1,7 +1,7 @@
 """Whether samples can have been in class statistics: what remains without them must be possible.
 
-A forgetting that passes may still be wrong: statistics do not know their samples. What can be
-proven is that a mean, a scatter or a spread is one that no set of samples has.
+A request to forget that passes may still be wrong, since statistics do not know their samples.
+What can be proven is that no set of samples has the mean, scatter or spread that would remain.
 """
 
 import torch
@@ -26,8 +26,7 @@ def check_counts(y: Tensor, count: Tensor) -> None:
     if bool((lacking > 0).any()):
         c = int(lacking.argmax())
         raise DataError(
-            f"cannot forget {int(size[c])} samples of class {c}: "
-            f"only {int(count[c])} are in the statistics"
+            f"cannot forget {int(size[c])} samples of class {c}: only {int(count[c])} were learned"
         )
 
 
@@ -40,12 +39,12 @@ def check_whole_classes(z: Tensor, y: Tensor, count: Tensor, mean: Tensor, round
         largest = float(torch.maximum(rows.abs().max(), mean[c].abs().max()))
         if away > _MEANS * (rounding + len(rows) * _EPS * largest):
             raise ImpossibleError(
-                "they would be all that there are, but their mean is not that of the class", c
+                "they would be all of its samples, but their mean is not that of the class", c
             )
 
 
 def slack(before: Tensor, count: Tensor, away: float, worn: float = 0.0) -> Tensor:
-    """Give how wrong rounding may have left sums of squares: what is smaller may be nothing.
+    """Return how wrong rounding may have made sums of squares: anything smaller may be zero.
 
     Args:
         before: the sums, before anything was taken off.

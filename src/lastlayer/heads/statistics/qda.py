@@ -8,9 +8,13 @@ from torch import Tensor
 
 from lastlayer.arguments import choice, flag
 from lastlayer.catalogue import Abilities
+from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.budget import BUDGET
+from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
+
+_COLUMNS = 1024  # of one product in a graph: classes · h
 
 
 class QdaHead(GaussianHead):
@@ -62,6 +66,54 @@ class QdaHead(GaussianHead):
         """Every class has a scatter of its own; answers are no linear layer's."""
         return Abilities(order_free=True, merges=True, forgets=True, forgets_class=True)
 
+    def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
+        """Give the least Mahalanobis distance to a class, each by its own covariance."""
+        known = list(self._factors)
+        logits = logits[:, known] - self._offsets()[known]
+        return (-2 * logits).amin(dim=1).clamp(min=0).sqrt()
+
+    def _answer_graph(self, z: Value) -> tuple[Value, Value]:
+        s, known = self.statistics, self.seen
+        offsets = torch.where(known, self._offsets(), 0)
+        centre = s.mean[known].mean(dim=0)
+        d, apart = z - centre, torch.where(known[:, None], s.mean - centre, 0)
+        squared = self._diagonal_graph(d, apart) if self.diagonal else self._full_graph(d, apart)
+        logits = masked(squared * -0.5 + offsets, known)
+        return logits, masked(-squared, known).reduce("Max").unary("Neg").unary("Sqrt")
+
+    def _full_graph(self, d: Value, apart: Tensor) -> Value:
+        """Write down the squared distances (n, n_classes), a few classes at a time."""
+        h, n_classes = self.in_features, self.n_classes
+        identity = torch.eye(h, dtype=apart.dtype, device=apart.device)
+        parts = []
+        for some in torch.arange(n_classes).split(max(_COLUMNS // h, 1)):
+            roots = [whiten(self._factors[c], identity) if c in self._factors else 0 * identity
+                     for c in some.tolist()]  # fmt: skip
+            offset = torch.cat([apart[c] @ root for c, root in zip(some, roots, strict=True)])
+            add_up = torch.eye(len(some), dtype=apart.dtype, device=apart.device)
+            white = d @ torch.cat(roots, dim=1) - offset
+            parts.append(white.square() @ add_up.repeat_interleave(h, dim=0))
+        return parts[0] if len(parts) == 1 else d.graph.add("Concat", *parts, axis=1)
+
+    def _diagonal_graph(self, d: Value, apart: Tensor) -> Value:
+        zero = torch.zeros_like(apart[0])
+        weight = torch.stack(
+            [self._factors[c] ** -2 if c in self._factors else zero for c in range(len(apart))]
+        )
+        own = (apart.square() * weight).sum(dim=1)
+        return (d.square() @ weight.mT + d @ (-2 * weight * apart).mT + own).at_least(0.0)
+
+    def _offsets(self) -> Tensor:
+        """Give what logits (n_classes,) have beside their distances: volume and prior."""
+        s = self.statistics
+        offset = s.mean.new_full((self.n_classes,), -math.inf)
+        for c, factor in self._factors.items():
+            deviations = factor if self.diagonal else factor.diagonal()
+            offset[c] = -deviations.log().sum()
+        if self.options["prior"] == "empirical":
+            offset = offset + (s.count.to(offset.dtype) / s.total).log()
+        return offset
+
     def _refresh(self) -> None:
         shared = self._shared()
         known = self.seen.nonzero().flatten().tolist()
@@ -70,14 +122,9 @@ class QdaHead(GaussianHead):
     def _logits(self, z: Tensor) -> Tensor:
         s = self.statistics
         logits = s.mean.new_full((len(z), self.n_classes), -math.inf)
+        offsets = self._offsets()
         for c, factor in self._factors.items():
             d = z.to(factor) - s.mean[c]
-            if self.diagonal:
-                log_volume, white = factor.log().sum(), d / factor
-            else:
-                log_volume = factor.diagonal().log().sum()
-                white = torch.linalg.solve_triangular(factor, d.mT, upper=False).mT
-            logits[:, c] = -0.5 * white.square().sum(dim=1) - log_volume
-        if self.options["prior"] == "empirical":
-            logits += (s.count.to(logits.dtype) / s.total).log()
+            white = d / factor if self.diagonal else whiten(factor, d)
+            logits[:, c] = -0.5 * white.square().sum(dim=1) + offsets[c]
         return logits

@@ -70,7 +70,7 @@ class RidgeHead(StatisticsHead):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the head as it is now as an ordinary layer, to put on the network."""
+        """Return the head as it is now as an ordinary layer, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
         bias = (self.bias - self.weight @ self.centre).masked_fill(~self.seen, -torch.inf)
@@ -133,8 +133,15 @@ class RidgeHead(StatisticsHead):
         gram = within + cross @ apart
         return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n, self._samples())
 
+    def _own_temperature(self) -> float:
+        """As steep as discriminant analysis, whose logits of k equal classes are about k times so.
+
+        With them as they are, estimates of probabilities from 0 to 1, all classes would seem alike.
+        """
+        return 1 / int(self.seen.sum())
+
     def _samples(self) -> int | None:
-        """Give how many samples there are, as far as it is known: what fades has weights only."""
+        """Return how many samples there are, as far as it is known: what fades has weights only."""
         return None if self.fades else int(self.statistics.total)
 
     def _logits(self, z: Tensor) -> Tensor:
@@ -150,7 +157,7 @@ def check_penalty(penalty: object) -> None:
 
 
 def linear_layer(weight: Tensor, bias: Tensor, dtype: torch.dtype | None) -> nn.Linear:
-    """Give an ordinary layer of a weight (n_classes, h) and a bias (n_classes,)."""
+    """Return an ordinary layer of a weight (n_classes, h) and a bias (n_classes,)."""
     check_float_type(dtype)
     linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype)
     with torch.no_grad():

@@ -9,6 +9,7 @@ from lastlayer.arguments import choice, whole
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.budget import BUDGET
+from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
 from lastlayer.heads.statistics.ridge import linear_layer
 
@@ -45,6 +46,7 @@ class SampledLinearHead(GaussianHead):
     weight: Tensor  # (n_classes, h), trained anew by the first forward after a change
     bias: Tensor  # (n_classes,)
     centre: Tensor  # (h,) what features are measured from
+    root: Tensor  # (h, h) the Cholesky factor of the covariance that all classes share
 
     def __init__(
         self,
@@ -63,7 +65,7 @@ class SampledLinearHead(GaussianHead):
         whole(seed, "seed", least=0)
         options = {"prior": prior, "steps": steps, "seed": seed}
         super().__init__(in_features, n_classes, preset, nu=nu, budget=budget, **options)
-        for name in ("weight", "bias", "centre"):
+        for name in ("weight", "bias", "centre", "root"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
     @property
@@ -73,7 +75,7 @@ class SampledLinearHead(GaussianHead):
         return Abilities(linear=True, **able)
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the layer itself, to put on the network."""
+        """Return the layer itself, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
         return linear_layer(self.weight, self.bias - self.weight @ self.centre, dtype)
@@ -86,16 +88,19 @@ class SampledLinearHead(GaussianHead):
             share = torch.ones_like(share)
         share = share / share.sum()
         self.centre = share @ s.mean[known]
-        root = torch.linalg.cholesky(shared)
-        mean = _whiten(root, s.mean[known] - self.centre)
+        self.root = root = torch.linalg.cholesky(shared)
+        mean = whiten(root, s.mean[known] - self.centre)
         factors = torch.stack(
-            [_whiten(root, self._factor(c, shared).mT) for c in known.tolist()]
+            [whiten(root, self._factor(c, shared).mT) for c in known.tolist()]
         )  # (k, h, h): a row of noise times it is a sample's deviation
         weight, bias = self._train(mean, factors, share)
         self.weight = s.mean.new_zeros(self.n_classes, self.in_features)
         self.bias = s.mean.new_full((self.n_classes,), -torch.inf)
         self.weight[known] = torch.linalg.solve_triangular(root.mT, weight.mT, upper=True).mT
         self.bias[known] = bias
+
+    def _shared_root(self) -> Tensor:
+        return self.root
 
     def _train(self, mean: Tensor, factors: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Train from zero; give the mean of the second half's weights, which varies least."""
@@ -141,9 +146,3 @@ class Adam:
         mean = self.mean / (1 - 0.9**self.steps)
         square = self.square / (1 - 0.99**self.steps)
         self.weight -= rate * mean / (square.sqrt() + 1e-8)
-
-
-def _whiten(root: Tensor, rows: Tensor) -> Tensor:
-    """Bring rows (n, h) to coordinates in which root·rootᵀ is the identity."""
-    white: Tensor = torch.linalg.solve_triangular(root, rows.mT, upper=False).mT
-    return white

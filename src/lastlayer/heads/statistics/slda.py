@@ -11,6 +11,7 @@ from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.finite import check_float_type
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
+from lastlayer.heads.statistics.covariance import factor, shared_root
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
 
 PAPER_SHRINKAGE = 1e-4
@@ -47,6 +48,7 @@ class SldaHead(StatisticsHead):
     weight: Tensor  # (n_classes, h), made anew by the first forward after a change
     bias: Tensor  # (n_classes,)
     centre: Tensor  # (h,) what features are measured from
+    root: Tensor  # (h, h) the Cholesky factor of the shrunk covariance
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class SldaHead(StatisticsHead):
         if preset == "paper":
             scatter = "running"
         super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
-        for name in ("weight", "bias", "centre"):
+        for name in ("weight", "bias", "centre", "root"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
     @property
@@ -114,30 +116,27 @@ class SldaHead(StatisticsHead):
         exact = self.preset == "exact"
         self.centre = s.overall_mean() if exact else torch.zeros_like(s.mean[0])
         mean = s.mean - self.centre
-        covariance = s.pooled_scatter() / max(s.total, 1)
-        shrink = self._shrink if exact else _shrink_to_identity
-        factor = _factor(shrink(covariance))
-        if factor is None and exact:  # what is left of a direction after forgetting may be rounding
-            factor = _factor(shrink(_without_rounding(covariance, s.rounding() ** 2)))
-        if factor is None:
+        if exact:
+            root = shared_root(s, self.options["shrinkage"])
+        else:
+            root = factor(_shrink_to_identity(s.pooled_scatter() / max(s.total, 1)))
+        if root is None:
             raise DataError(
                 f"expected a covariance that can be inverted, got a singular one of {s.total} "
                 f"samples with {self.in_features} features: make the head with a larger shrinkage"
                 + ("" if self.options["shrinkage"] == "oas" else ", or with 'oas'")
             )
-        self.weight = torch.cholesky_solve(mean.mT, factor).mT
+        self.root = root
+        self.weight = torch.cholesky_solve(mean.mT, root).mT
         self.bias = -0.5 * (mean * self.weight).sum(dim=1)
         if self.options["prior"] == "empirical":
             self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
 
-    def _shrink(self, covariance: Tensor) -> Tensor:
-        level = float(covariance.trace()) / self.in_features
-        asked = self.options["shrinkage"]
-        shrinkage = oas(covariance, self.statistics.total) if asked == "oas" else float(asked)
-        target = torch.eye(self.in_features, dtype=covariance.dtype, device=covariance.device)
-        if level <= self.statistics.rounding() ** 2:  # nothing varies: all directions are alike
-            return target
-        return covariance * (1 - shrinkage) + target * (shrinkage * level)
+    def _can_win(self) -> Tensor:
+        return self.seen if self.preset == "exact" else torch.ones_like(self.seen)
+
+    def _shared_root(self) -> Tensor:
+        return self.root
 
     def _logits(self, z: Tensor) -> Tensor:
         return torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
@@ -146,34 +145,6 @@ class SldaHead(StatisticsHead):
 _DEFAULTS = {"shrinkage": "oas", "prior": "uniform", "per_class_scatter": False}
 
 
-def oas(covariance: Tensor, n_samples: float) -> float:
-    """Give the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
-
-    As scikit-learn's ``oas``: without the (1 − 2/p) terms, which are printed wrongly in the paper.
-    """
-    h = covariance.shape[0]
-    mean_square = float(covariance.square().mean())
-    level = float(covariance.trace()) / h
-    denominator = (n_samples + 1) * (mean_square - level**2 / h)
-    return 1.0 if denominator <= 0 else min((mean_square + level**2) / denominator, 1.0)
-
-
 def _shrink_to_identity(covariance: Tensor) -> Tensor:
     identity = torch.eye(covariance.shape[0], dtype=covariance.dtype, device=covariance.device)
     return covariance * (1 - PAPER_SHRINKAGE) + identity * PAPER_SHRINKAGE
-
-
-def _without_rounding(covariance: Tensor, least: float) -> Tensor:
-    """Let nothing vary in the directions whose variance could be rounding."""
-    values, directions = torch.linalg.eigh(covariance)
-    varying = torch.where(values > least, values, 0)
-    cleaned: Tensor = (directions * varying) @ directions.mT
-    return cleaned
-
-
-def _factor(covariance: Tensor) -> Tensor | None:
-    """Give the Cholesky factor; None where a feature follows from others, but for rounding."""
-    factor, failed = torch.linalg.cholesky_ex(covariance)
-    rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
-    singular = (factor.diagonal().square() <= rounding * covariance.diagonal()).any()
-    return None if bool(failed) or bool(singular) else factor

@@ -1,4 +1,4 @@
-"""The topics of the page, in its order; each is left out where there is nothing to show of it."""
+"""The topics of the page, in its order; one without anything to show is left out."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +68,7 @@ def make_tables(study: Study) -> dict[str, pl.DataFrame]:
 
 
 def make_sections(tables: Tables, files: Path | None = None) -> list[Section]:
-    """Make every part that the sheets have something for.
+    """Make every section that the sheets have rows for.
 
     Args:
         tables: the sheets by name.

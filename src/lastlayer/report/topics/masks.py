@@ -36,7 +36,7 @@ def by_mask(study: Study) -> pl.DataFrame:
 
 
 def by_start(runs: pl.DataFrame) -> Iterator[tuple[pl.Expr, pl.DataFrame]]:
-    """Give the runs from each start, with heads that have one alone; weight_norm with its own gain.
+    """Yield the runs of each start, with heads that have only one; weight_norm with its own gain.
 
     Masks are compared within one start and never across two (docs/decisions/9).
     """

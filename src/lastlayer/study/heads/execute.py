@@ -1,4 +1,4 @@
-"""Making runs: those that share data go together, and each ends as a result or a failure."""
+"""Making runs: those that share data run together, and each ends as a result or a failure."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,14 +35,14 @@ def execute(
     memory: int | None = None,
     progress: Tell | None = None,
 ) -> Iterator[Outcome]:
-    """Make the runs, and give each one's outcome as soon as it is there, in no certain order.
+    """Make the runs, and yield each one's outcome as soon as it is ready, in no particular order.
 
     Args:
         runs: what to make.
-        data: the features by the name that the runs call them.
-        device: "cpu", "cuda", or "auto": a GPU where there is one.
-        memory: bytes that training may take besides the data; None: a modest part of what is there.
-        progress: called with the work done and all there is, in samples seen by heads.
+        data: the features, by the names that the runs use.
+        device: "cpu", "cuda", or "auto": a GPU if there is one.
+        memory: bytes that training may take besides the data; None: a modest part of the memory.
+        progress: called with the work done and the total, in samples seen by heads.
 
     >>> from lastlayer import load_features
     >>> from lastlayer.study import ScenarioSpec
@@ -62,7 +62,7 @@ def execute(
 
 
 def _listed(runs: object) -> list[Run]:
-    """Take runs, whatever holds them."""
+    """Return runs as a list, from any iterable."""
     expect(runs, Iterable, "runs", "runs")
     listed = list(cast("Iterable[Run]", runs))
     for run in listed:
@@ -71,7 +71,7 @@ def _listed(runs: object) -> list[Run]:
 
 
 def make_heads(work: Work[Run, Features]) -> Iterator[list[Outcome]]:
-    """Make the runs of heads of a study, and look into those that are linear."""
+    """Make a study's runs of heads, and analyse those that are linear."""
     yield from in_units(
         work.runs,
         work.data,
@@ -92,19 +92,19 @@ def in_units(
     memory: int | None = None,
     progress: Tell | None = None,
 ) -> Iterator[list[Outcome]]:
-    """Make the runs in units, and give the outcomes of each unit at once.
+    """Make the runs in units, and yield the outcomes of each unit at once.
 
-    Numbers can differ in their last bits with what is trained beside them. Units depend on all the
-    runs, those done included: who leaves off between units and goes on gets the same bits.
+    Numbers can differ in their last bits depending on what is trained beside them. Units depend on
+    all the runs, finished ones included: a study that stops and resumes gets the same bits.
 
     Args:
-        runs: as of ``execute``, like all that is not named here.
-        data: see there.
-        done: which runs are there already; a unit is made unless all of its runs are.
-        analyse: look into linear heads after each task (``Result.insight``).
-        device: see there.
-        memory: see there.
-        progress: told of what is left only.
+        runs: as in ``execute``.
+        data: as in ``execute``.
+        done: the runs that are finished; a unit is skipped if all of its runs are.
+        analyse: whether to analyse linear heads after each task (``Result.insight``).
+        device: as in ``execute``.
+        memory: as in ``execute``.
+        progress: as in ``execute``, without the runs that are done.
     """
     chosen = choose_device(device)
     runs = list(runs)
@@ -120,7 +120,7 @@ def in_units(
 
 
 def _work(runs: Iterable[Run], data: Mapping[str, Features]) -> int:
-    """Count the samples that heads will see; scoring one that learns once costs as much."""
+    """Count the samples that heads will see; for a head that learns once, scoring costs as much."""
     seen = 0
     for run in runs:
         n = run.subset or (len(data[run.features].train) if run.features in data else 0)
@@ -129,12 +129,12 @@ def _work(runs: Iterable[Run], data: Mapping[str, Features]) -> int:
 
 
 def choose_device(name: str) -> torch.device:
-    """Give the device that is meant, or say that it is not there."""
+    """Return the device that a name stands for; refuse a GPU where there is none."""
     expect(name, str, "device", "'auto', 'cpu' or 'cuda'")
     found = torch.cuda.is_available()
     devices = {"auto": "cuda" if found else "cpu", "cpu": "cpu", "cuda": "cuda"}
     if name == "cuda" and not found:
-        raise OptionError("expected device 'cpu' or 'auto', got 'cuda', but PyTorch finds no GPU")
+        raise OptionError("expected device 'cpu' or 'auto', since PyTorch finds no GPU, got 'cuda'")
     return torch.device(look_up(name, devices, "device"))
 
 
@@ -176,10 +176,10 @@ def _make(group: Group, unit: Unit) -> list[Outcome]:
 
 
 def as_done(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> Iterator[R]:
-    """Give ``work(piece)`` for each piece, whichever is ready first, in threads of one core each.
+    """Yield ``work(piece)`` for each piece as it gets ready, in threads of one core each.
 
-    Small trainings gain little from two cores at once, and twice as much from one core each. Who
-    stops taking waits for the pieces that are under way, and not for the others.
+    Small trainings gain little from sharing two cores, and are twice as fast on one core each. A
+    caller that stops early waits for the pieces under way, and not for the others.
 
     >>> sorted(as_done(len, ["a", "bcd"], threads=2))
     [1, 3]

@@ -1,4 +1,4 @@
-"""How long runs of heads will take, about: counted multiplications, at the speed of just now."""
+"""Roughly how long runs of heads will take: multiplications, at a speed measured just now."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from lastlayer.threads import thread_count
 
 # What a thing costs beside one multiplication in a large product, as it was measured.
 STEP = 15.0  # one feature of one class of one sample in a training step
-CLASSES = 8  # … which costs so many classes more, for what does not depend on them
+CLASSES = 8  # … which costs this many classes more, for what does not depend on them
 SCORE = 4.5  # one feature of one class of one sample, scored by a head trained by gradient
 PROTOTYPE = 55.0  # … scored by a head that learns once and is linear
 LEARN = 600.0  # one feature of one sample that such a head learns
@@ -47,7 +47,7 @@ def forecast_heads(
 
 
 def cost(run: Run, data: Features, scenario: Scenario) -> float:
-    """Count the multiplications that a run costs, or as many as take as long."""
+    """Estimate the cost of a run, in multiplications."""
     h, n_classes, n_test = data.in_features, scenario.n_classes, len(data.test)
     n = run.subset or len(data.train)
     scored = n_test * n_classes * h * scenario.n_tasks

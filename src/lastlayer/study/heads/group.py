@@ -1,4 +1,4 @@
-"""What runs of the same features, scenario, preset and subset share: the samples and the tests."""
+"""What runs of the same features, scenario, preset and subset share: training and test samples."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Group:
     n_per_task: NDArray[np.int64]  # empty where test data belong to no task
 
     def result(self, number: int, score: Score) -> Result:
-        """Put together what came of one run."""
+        """Assemble the result of one run."""
         return Result(
             run=self.runs[number],
             right_by_class=score.by_class.numpy(),
@@ -48,7 +48,7 @@ class Group:
         )
 
     def _insight(self, number: int, score: Score) -> Mapping[str, NDArray[Any]]:
-        """Look into a linear head that came through several tasks, into the first order's whole."""
+        """Analyse a linear head that learned several tasks; in order 0, store its weights too."""
         stream, run = self.streams[number], self.runs[number]
         if score.vectors is None or score.diverged >= 0 or len(stream.tasks) == 1:
             return {}
@@ -60,14 +60,14 @@ class Group:
 def _look_into(
     vectors: Vectors, z: NDArray[Any], y: NDArray[Any], learned: NDArray[Any], *, whole: bool
 ) -> dict[str, NDArray[Any]]:
-    """Return norm and bias (T, N) and what became of samples, and with ``whole`` what maps need.
+    """Return norm and bias (T, N) and what became of samples; with ``whole``, what heat maps need.
 
     Args:
         vectors: of the head after each of T tasks.
         z: (m, h) test features.
         y: (m,) their classes.
-        learned: (N,) the task in which each class first came, or −1.
-        whole: give the rows (T, N, h) and the mean angles of data to rows (T, N, N) too.
+        learned: (N,) the task in which each class first arrived, or −1.
+        whole: whether to return the rows (T, N, h) and the mean angles of data to rows (T, N, N).
     """
     weight, gain, bias = vectors.weight.numpy(), vectors.gain.numpy(), vectors.bias.numpy()
     found = {
@@ -82,7 +82,7 @@ def _look_into(
 
 
 def _narrow(array: NDArray[Any]) -> NDArray[Any]:
-    """Halve what is stored: pictures need no more."""
+    """Store as half precision: charts need no more."""
     return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
 
 
@@ -114,9 +114,10 @@ def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:
 
 
 def repeats(run: Run, n: int) -> int:
-    """Say how often a gradient head goes through its ``n`` samples in each epoch.
+    """Return how often a gradient head goes through its ``n`` samples in each epoch.
 
-    The paper repeats subsets, and "exact" any small data: five steps teach such a head nothing.
+    The paper repeats subsets, and "exact" any small data, because five steps teach such a head
+    nothing.
     """
     return max(VISITS // n, 1) if run.subset is not None or run.preset == "exact" else 1
 
@@ -131,7 +132,7 @@ def _stream(run: Run, data: Features) -> tuple[Stream, tuple[int, ...]]:
 
 
 def _test_task(scenario: Scenario, n: int) -> Tensor | None:
-    """Number the test samples by task; those of no task get one number more."""
+    """Number the test samples by task; those of no task get the number after the last."""
     if scenario.test_tasks is None:
         return None
     task = torch.full((n,), scenario.n_tasks)
@@ -146,7 +147,7 @@ def _warn_of_untrained_classes(scenario: Scenario, data: Features) -> None:
     missing = [data.names[scenario.label][c] for c in test.unique() if c not in trained]
     if missing:
         warnings.warn(
-            f"of the classes of '{scenario.label}' in the test data, no training data show "
+            f"the test data have classes of '{scenario.label}' without training data, "
             f"{', '.join(missing)}: no head can know them",
             stacklevel=2,
         )

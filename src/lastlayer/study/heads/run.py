@@ -45,7 +45,7 @@ class Run:
     batch_size: int | None = None  # None becomes the authors'; no head without gradient has one
 
     def __post_init__(self) -> None:
-        """Check what can be checked without data, and write out what was left to the head."""
+        """Check what can be checked without data, and fill in the head's defaults."""
         for name in ("features", "head", "mask", "preset"):
             expect(getattr(self, name), str, name, "text")
         expect(self.scenario, (ScenarioSpec, GivenScenario), "scenario", "a ScenarioSpec")
@@ -60,19 +60,19 @@ class Run:
             raise OptionError(f"expected preset 'exact' or 'paper', got '{self.preset}'")
         if self.subset is not None and self.scenario.kind != "iid":
             raise OptionError(
-                f"expected a subset of the scenario 'iid' only, got one of '{self.scenario}'"
+                f"expected a subset only with scenario 'iid', got one with '{self.scenario}'"
             )
         written = {"head": base, "lr": _rate(base, self.lr), **numbers, **self._options(base)}
         for name, value in written.items():
             object.__setattr__(self, name, value)
 
     def _options(self, head: str) -> dict[str, str | int | None]:
-        """Return start, gain and batch size as they are in use, so that a run has one name only."""
+        """Return the start, gain and batch size in use, so that a run has only one name."""
         card = HEADS[head]
         for name in ("start", "gain"):
             expect(getattr(self, name), (str, type(None)), name, "text")
         if self.start is not None and self.preset == "exact":
-            raise OptionError(f"expected a start with preset 'paper' only, got '{self.start}'")
+            raise OptionError(f"expected a start only with preset 'paper', got '{self.start}'")
         if self.batch_size is not None and not card.by_gradient:
             raise OptionError(f"expected no batch size for '{head}', got {self.batch_size}")
         given = BATCH_SIZE if self.batch_size is None else self.batch_size
@@ -96,13 +96,13 @@ class Run:
 
     @property
     def place(self) -> str:
-        """What it can be compared on."""
+        """What it is compared on: the same for all runs of one comparison."""
         some = "" if self.subset is None else f" {self.subset} samples"
         return f"{self.features} {self.scenario}{some} {self.preset}"
 
     @property
     def candidate(self) -> str:
-        """What is compared there."""
+        """What is compared: the head and its settings."""
         rate = "" if self.lr is None else f" at {self.lr:g}"
         return f"{self.head_name}{rate}{self._unusual(', {} {}')}"
 
@@ -115,7 +115,7 @@ class Run:
         """Name the run's numbers: a SHA-256 of all that decides them.
 
         Args:
-            fingerprint: of the data. It stands for them: what they are called does not count.
+            fingerprint: of the data. It stands for them, so renaming the data changes nothing.
         """
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         # Version 0.1 had no choice of these: what it made keeps its name.
@@ -134,7 +134,7 @@ class Run:
         return f"{what}{rate} order={self.order} seed={self.seed}{some}{self._unusual(' {}={}')}"
 
     def _unusual(self, form: str) -> str:
-        """Write the options that are not the head's own."""
+        """Return the options that differ from the head's defaults, as text."""
         card, own = HEADS[self.head], {"batch_size": BATCH_SIZE}
         usual = {"start": card.start(None), "gain": card.gain(None), **own}
         values = {name: getattr(self, name) for name in usual}
@@ -146,7 +146,7 @@ class Run:
 
 
 def _rate(head: str, lr: float | None) -> float | None:
-    """Give the learning rate in use, so that a run has one name only."""
+    """Return the learning rate in use, so that a run has only one name."""
     if not HEADS[head].by_gradient:
         if lr is not None:
             raise OptionError(f"expected no learning rate for '{head}', got {lr}")

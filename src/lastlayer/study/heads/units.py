@@ -20,7 +20,7 @@ RULES = Rules()
 
 @dataclass(frozen=True)
 class Unit:
-    """The numbers of runs in their group, and what gives their scores in the same order."""
+    """The numbers of runs in their group, and the work that returns their scores in that order."""
 
     numbers: list[int]
     make: Callable[[], Iterable[Score]]
@@ -31,14 +31,14 @@ def units_of(
 ) -> Iterator[Unit]:
     """Divide a group's runs: gradient heads into fleets, others by head, streams among threads.
 
-    What is trained together has one batch size.
+    Runs that are trained together have one batch size.
 
     Args:
         group: the runs.
-        meter: told of what is done.
+        meter: called as work is done.
         memory: bytes that each unit may take besides the data.
         threads: how many units will be made at a time.
-        analyse: keep the output vectors of linear heads after each task.
+        analyse: whether to keep the output vectors of linear heads after each task.
     """
     place = {id(stream): i for i, stream in enumerate({id(s): s for s in group.streams}.values())}
     parts: dict[tuple[str | int | None, int], list[int]] = defaultdict(list)
@@ -108,7 +108,7 @@ def _train(
 
 
 def _counting(meter: Meter, times: int) -> Callable[[int], None]:
-    """Return what counts every sample that it is told of so many times."""
+    """Return a function that counts each sample it is given this many times."""
     return lambda samples: meter.add(times * samples)
 
 

@@ -1,4 +1,4 @@
-"""The images that networks are trained on end to end, and the tasks that they come in."""
+"""The images that networks are trained on end to end, and their tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of one split, as a scenario takes them."""
+    """The labels of one split, as a scenario expects them."""
 
     labels: Mapping[str, Tensor]
     label: str  # the primary column
@@ -86,7 +86,7 @@ class ImageData:
 
 
 def _pixels(images: Images) -> Tensor:
-    """Give the images of a data set that is read whole."""
+    """Return the images of a data set that fits in memory."""
     return cast(Tensor, images.x)
 
 
@@ -95,8 +95,8 @@ def read_image_data(dataset: str, root: Path | None) -> ImageData:
     look_up(dataset, AUTHORS, "data set of images of one size")
     if root is None:
         raise OptionError(
-            f"expected the folder of {dataset}'s official files, since networks are trained on the "
-            "images themselves: give it with --root DIR (python or binary version, unpacked there, "
+            f"networks are trained on the images themselves: pass the folder of {dataset}'s "
+            "official files with --root DIR (python or binary version, unpacked there, "
             f"from {HOME})"
         )
     images = read_images(dataset, root)

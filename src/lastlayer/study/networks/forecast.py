@@ -1,4 +1,4 @@
-"""How long networks will train, about: their images, at the rate of a few steps taken just now."""
+"""Roughly how long networks will train: their images, at a rate measured over a few steps."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ def _what(run: NetworkRun) -> tuple[str, str, str]:
 
 
 def _rate(run: NetworkRun, n: int, device: torch.device) -> float:
-    """Measure images a second; on a CPU networks train in turn, so one is enough."""
+    """Measure images per second; on a CPU networks train in turn, so one is enough."""
     n = n if device.type == "cuda" else 1
     rules = run.rules
     size = rules.batch_size

@@ -1,4 +1,4 @@
-"""Making networks end to end: those of one setting at once, and on from where they were left."""
+"""Training networks end to end: those of one setting at once, resumed from checkpoints."""
 
 import json
 import shutil
@@ -27,18 +27,18 @@ from lastlayer.training.replay.trainee import TaskEnd
 
 
 def backbone() -> nn.Module:
-    """Give the ResNet-20 of the study, up to its features."""
+    """Return the ResNet-20 of the study, up to its features."""
     network = ResNet20(10)
     del network.fc  # one of our layers takes its place
     return network
 
 
 def make_networks(work: Work[NetworkRun, ImageData]) -> Iterator[list[Outcome]]:
-    """Train networks, and give what came of each as soon as it is there.
+    """Train networks, and yield each outcome as soon as it is ready.
 
-    Checkpoints of a network are removed when the next result is asked for: by then the caller has
-    kept its own. ``work.progress`` is told of the images trained on so far, and all there will be;
-    what checkpoints hold is in neither.
+    A network's checkpoints are removed when the next result is asked for, because by then the
+    caller has saved the last one. ``work.progress`` is called with the images trained on so far and
+    the total; neither includes what checkpoints hold.
     """
     device, left = choose_device(work.device), [run for run in work.runs if not work.done(run)]
     meter = Meter(sum(n_images(run, work.data[run.features]) for run in left), work.progress)
@@ -60,7 +60,7 @@ def _train(
     device: torch.device,
     meter: Meter,
 ) -> Iterator[Result]:
-    """Train networks at once; what they have in common is that of the first."""
+    """Train networks at once; the first one's setting is that of all."""
     stage = Stage(data, runs[0].scenario, device)
     by_network = {run.network: run for run in runs}
     ends: dict[Network, list[TaskEnd]] = defaultdict(list)
@@ -83,7 +83,7 @@ def _train(
 
 
 def discard(runs: Iterable[NetworkRun], data: Mapping[str, ImageData], folder: Path) -> None:
-    """Remove what is left of the checkpoints of networks that are kept, and empty folders."""
+    """Remove leftover checkpoints of networks whose results are saved, and empty folders."""
     for run in runs:
         group = folder / _name(run, data[run.features])
         shutil.rmtree(group / str(run.network), ignore_errors=True)
@@ -93,7 +93,7 @@ def discard(runs: Iterable[NetworkRun], data: Mapping[str, ImageData], folder: P
 
 
 def together(run: NetworkRun) -> object:
-    """Say which networks train at once: those that have this in common."""
+    """Return a key that is equal for networks that train at once."""
     return run.dataset, run.scenario, run.rules, run.options
 
 
@@ -106,7 +106,7 @@ def n_images(run: NetworkRun, data: ImageData) -> int:
 
 
 def _name(run: NetworkRun, data: ImageData) -> str:
-    """Name what a group has in common, for its folder: another setting has another one."""
+    """Return the name of a group's folder, which is different for every setting."""
     common = asdict(run.rules) | {"scenario": str(run.scenario), "images": data.fingerprint}
     common |= {"method": run.method, **run.options.decisive()}
     return sha256(json.dumps(common, sort_keys=True).encode()).hexdigest()[:16]

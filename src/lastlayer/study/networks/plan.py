@@ -19,7 +19,7 @@ from lastlayer.training.replay.start import STARTS
 
 
 def _layer(value: Any) -> str:
-    """Take the name of a layer with its mask; a head without gradient trains no network."""
+    """Check the name of a layer with its mask; a head without gradients cannot train a network."""
     if not isinstance(value, str):
         raise ValueError(f"expected the name of a layer, got {value!r}")
     layers = {name: card for name, card in HEADS.items() if card.by_gradient}
@@ -57,7 +57,7 @@ class Replay(Strict):
         return prod(map(len, kinds))
 
     def runs(self, seeds: tuple[int, ...]) -> Iterator[NetworkRun]:
-        """Give every combination; ``seeds`` are the plan's."""
+        """Yield every combination; ``seeds`` are the plan's."""
         rules = ReplayRules(self.epochs, self.batch_size, self.per_class, self.optimizer, self.lr)
         options = TrainingOptions(self.clip, self.start, self.precision)
         kinds = product(self.scenario, self.balance, self.heads, self.seeds or seeds)

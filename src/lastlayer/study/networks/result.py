@@ -1,4 +1,4 @@
-"""What came of a network trained end to end: right answers, projection drift and causes of loss."""
+"""The result of a network trained end to end: right answers, projection drift, causes of loss."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,22 +30,22 @@ class Stage:
         self.classes = [np.unique(self.y[rows]) for rows in self.tasks]
 
     def order(self, run: NetworkRun) -> tuple[int, ...]:
-        """Give the tasks in the order in which a network meets them."""
+        """Return the tasks in the order in which a network meets them."""
         return self.data.scenario(self.spec, run.order).order
 
     def arrived(self, run: NetworkRun) -> NDArray[np.int64]:
-        """Return when each class first came to a network, as the place of its task; −1: never."""
+        """Return when each class first reached a network, as its task's position; −1: never."""
         tasks = [self.y[self.tasks[task]] for task in self.order(run)]
         return first_seen(tasks, self.n_classes)
 
     @property
     def apart(self) -> bool:
-        """Whether each class belongs to one task, so that test samples do."""
+        """Whether each class belongs to one task, so that test samples belong to one too."""
         return len(np.unique(np.concatenate(self.classes))) == sum(map(len, self.classes))
 
 
 def result_of(run: NetworkRun, ends: Sequence[TaskEnd], stage: Stage) -> Result:
-    """Put together what came of one network, from the ends of its tasks in the order they came."""
+    """Assemble the result of one network from the ends of its tasks, in their order."""
     right = np.concatenate([end.right.numpy() for end in ends])
     n_per_class = np.bincount(stage.test_y, minlength=stage.n_classes)
     groups = stage.classes if stage.apart else []
@@ -73,13 +73,13 @@ def _after_unknown(right: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _images(ends: Sequence[TaskEnd]) -> dict[str, NDArray[Any]]:
-    """Say how many images each epoch of each task trained on: (T, E)."""
+    """Return how many images each epoch of each task trained on: (T, E)."""
     images = np.array([end.images for end in ends], dtype=np.int32)
     return {"images": np.repeat(images[:, None], len(ends[0].right), axis=1)}
 
 
 def _insight(run: NetworkRun, ends: Sequence[TaskEnd], stage: Stage) -> dict[str, NDArray[Any]]:
-    """Look into the layer and the features after each task: see docs/replay.md for the arrays."""
+    """Analyse the layer and the features after each task; docs/replay.md describes the arrays."""
     learned = stage.arrived(run)
     layers = [ranking_rows(run.head, end.layer) for end in ends]
     rows, bias = (np.stack(parts) for parts in zip(*layers, strict=True))
@@ -97,7 +97,7 @@ def _insight(run: NetworkRun, ends: Sequence[TaskEnd], stage: Stage) -> dict[str
 def ranking_rows(
     layer: str, parts: Mapping[str, Tensor]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Give rows (N, h) and biases (N,) such that z·row + bias ranks classes as the layer does.
+    """Return rows (N, h) and biases (N,) such that z·row + bias ranks classes as the layer does.
 
     >>> rows, bias = ranking_rows("weight_norm", {"weight": torch.tensor([[3.0, 4.0]])})
     >>> rows.tolist(), bias.tolist()

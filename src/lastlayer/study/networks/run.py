@@ -15,7 +15,7 @@ BACKBONE = "resnet20"
 
 
 def setting_of(balance: float, rules: ReplayRules, options: TrainingOptions) -> str:
-    """Say what a network has besides its layer: the balance, and what is not the usual.
+    """Return a network's setting as text: the balance, and whatever differs from the default.
 
     >>> setting_of(0.1, ReplayRules(epochs=20), TrainingOptions(clip=10))
     'balance 0.1, epochs 20, clip 10'
@@ -74,14 +74,14 @@ class NetworkRun:
 
     @property
     def place(self) -> str:
-        """What it can be compared on."""
+        """What it is compared on: the same for all runs of one comparison."""
         return (
             f"{self.features} {self.scenario} {setting_of(self.balance, self.rules, self.options)}"
         )
 
     @property
     def candidate(self) -> str:
-        """What is compared there."""
+        """What is compared: the layer and its setting."""
         return self.head_name
 
     @property
@@ -93,7 +93,7 @@ class NetworkRun:
         """Name the run's numbers: a SHA-256 of all that decides them.
 
         Args:
-            fingerprint: of the images. It stands for them: what they are called does not count.
+            fingerprint: of the images. It stands for them, so renaming the data changes nothing.
         """
         document = asdict(self) | {"dataset": fingerprint, "backbone": BACKBONE}
         del document["options"]  # a run without any is named as it was before there were some

@@ -18,7 +18,7 @@ Setting = Mapping[str, Any]  # what decides the numbers; as JSON gives it back
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of one network: one file for each task, written anew as it goes on."""
+    """The checkpoints of one network: one file for each task, rewritten as training proceeds."""
 
     folder: Path
     setting: Setting
@@ -26,13 +26,13 @@ class Checkpoints:
     every: int = 1  # epochs between two of them
 
     def due(self, epochs: int) -> bool:
-        """Say whether to write one after so many epochs of a task: always when it is done."""
+        """Return whether to write one after this many epochs of a task; always after the last."""
         return epochs == self.epochs or epochs % self.every == 0
 
     def save(self, task: int, learner: Learner, right: list[Tensor]) -> None:
         """Write a learner, and its right answers after each epoch of the task so far.
 
-        Once a task is done its optimizer is, too.
+        The optimizer is not kept once its task is done.
         """
         tensors = {f"net.{name}": value for name, value in learner.net.state_dict().items()}
         if len(right) < self.epochs:
@@ -41,9 +41,9 @@ class Checkpoints:
         write_tensors(self._path(task), KIND, tensors, {"setting": self.setting})
 
     def load(self, task: int, learner: Learner) -> list[Tensor]:
-        """Bring a learner to where the task was left; give its right answers after each epoch.
+        """Restore a learner from its checkpoint; return its right answers after each epoch.
 
-        Where there is no checkpoint the learner stays as it is, and the list is empty.
+        Where there is no checkpoint, the learner stays as it is and the list is empty.
         """
         path = self._path(task)
         if not path.exists():
@@ -65,8 +65,8 @@ class Checkpoints:
         if keys:
             expected, got = ({key: of.get(key) for key in keys} for of in (self.setting, found))
             raise OptionError(
-                f"the checkpoint {path} is of another setting: expected {expected}, got {got}; "
-                "choose another folder, or remove this one"
+                f"the checkpoint {path} belongs to another setting: expected {expected}, got "
+                f"{got}; choose another folder, or remove this one"
             )
 
 

@@ -18,14 +18,14 @@ from lastlayer.training.replay.stack import HEAD, Stack
 
 @dataclass(frozen=True)
 class Heads:
-    """Those of the first networks that have one kind of layer and mask."""
+    """Those of the first networks that share one kind of layer and mask."""
 
     layer: Layer
     keep: Keep
     rows: Tensor  # which they are
 
     def loss(self, z: Tensor, one_hot: Tensor, y: Tensor, tensors: dict[str, Tensor]) -> Tensor:
-        """Give the sum of their losses.
+        """Return the sum of the networks' losses.
 
         Args:
             z: (n, batch, h) features of all.
@@ -42,7 +42,7 @@ class Heads:
 
 
 class Group:
-    """Takes the epochs of some learners; whoever is through with its batches stands still.
+    """Trains some learners through their epochs; one that runs out of batches stands still.
 
     Args:
         learners: those with more full batches in an epoch come first.
@@ -97,7 +97,7 @@ class Group:
         self.at.zero_()
 
     def _launch(self, n: int) -> None:
-        """Take a step of the first n; on a GPU the first runs plainly, then it is recorded."""
+        """Take a step of the first n; on a GPU the first one runs directly, then it is recorded."""
         if self.stream is None:
             self.step(n)
             return
@@ -120,7 +120,7 @@ class Group:
         self._move(self.stack.gradient(loss, tensors, n))
 
     def _loss(self, rows: Tensor, tensors: dict[str, Tensor], n: int) -> Tensor:
-        """Give the sum of all networks' mean losses."""
+        """Return the sum of all networks' mean losses."""
         x = self.pool.batch(rows).flatten(1, 2)
         if self.precision.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)

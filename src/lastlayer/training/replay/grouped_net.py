@@ -2,7 +2,7 @@
 
 Convolutions become grouped, batch norms one over all channels, linear layers batched products.
 Whatever else a backbone computes must treat each channel by itself, as ReLU, pooling and sums do;
-whether it does is tried out on noise.
+whether it does is tested on noise.
 """
 
 import copy
@@ -17,14 +17,14 @@ TRIED = 4  # images that a backbone is tried out on
 
 
 class Part(NamedTuple):
-    """How a tensor of one network becomes one of all."""
+    """How a tensor of one network becomes part of a tensor for all."""
 
     shape: torch.Size  # of one
     merged: bool  # into the first dimension, as grouped convolutions want it; else stacked
     kernel: bool  # of a convolution
 
     def shape_of(self, n: int) -> tuple[int, ...]:
-        """Give the shape of n."""
+        """Return the shape of n."""
         return (n * self.shape[0], *self.shape[1:]) if self.merged else (n, *self.shape)
 
 
@@ -50,7 +50,7 @@ class _Conv(_Grouped):
         )
 
     def _product(self, x: Tensor, groups: int) -> Tensor:
-        """Convolve pixel by pixel: cuDNN takes group after group, two to four times as long."""
+        """Convolve by a product per pixel: cuDNN takes groups one by one, 2 to 4 times as long."""
         down, across = self.stride
         pixels = x[:, :, ::down, ::across].permute(0, 2, 3, 1)  # (batch, height, width, channels)
         apart = pixels.reshape(-1, groups, self.weight.shape[1]).transpose(0, 1)
@@ -88,7 +88,7 @@ class GroupedNet:
     """The training pass of many backbones of one kind as one.
 
     Args:
-        net: one of them, with whatever it hangs from; names are those of its state.
+        net: one of them, with the module that holds it; names are those of its state.
     """
 
     def __init__(self, net: nn.Module) -> None:
@@ -111,7 +111,7 @@ class GroupedNet:
                 self.statistics[f"{path}.{name}"] = Part(kept.shape, merged=True, kernel=False)
 
     def __call__(self, x: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
-        """Give the features (batch, networks · h) of images (batch, networks · channels, …).
+        """Return the features (batch, networks · h) of images (batch, networks · channels, …).
 
         Args:
             x: the images.
@@ -139,14 +139,14 @@ def _converted(path: str, one: nn.Module) -> nn.Module:
 
 
 def group_nets(nets: Sequence[nn.Module], images: Tensor) -> GroupedNet:
-    """Give the grouped form of some backbones, or say why there is none.
+    """Return the grouped form of some backbones.
 
     Args:
-        nets: the backbones; each hangs from a module of its own, as GroupedNet takes it.
+        nets: the backbones, each in a module of its own, as GroupedNet takes it.
         images: some, for their shape (n, channels, height, width) and type.
 
     Raises:
-        NotGroupableError: it would not train them as they would be alone.
+        NotGroupableError: the grouped form would not train them as they would be trained alone.
     """
     shapes = [{name: value.shape for name, value in net.state_dict().items()} for net in nets]
     if any(other != shapes[0] for other in shapes):
@@ -162,7 +162,7 @@ def group_nets(nets: Sequence[nn.Module], images: Tensor) -> GroupedNet:
 
 @torch.no_grad()
 def _same(grouped: GroupedNet, nets: Sequence[nn.Module], images: Tensor) -> bool:
-    """Try out whether two networks give the same grouped as alone, each on noise of its own."""
+    """Return whether two networks give the same grouped as alone, each on noise of its own."""
     noise = torch.Generator().manual_seed(0)
     shape = (len(nets), TRIED, *images.shape[1:])
     x = torch.randn(shape, generator=noise, dtype=images.dtype).to(images.device)

@@ -27,11 +27,11 @@ class ImagePool:
     shift: Tensor  # its type is the one that networks compute in
 
     def batch(self, rows: Tensor) -> Tensor:
-        """Give the training images of some rows as a network sees them."""
+        """Return the training images of some rows as a network sees them."""
         return self.normalised(self.x[rows])
 
     def normalised(self, x: Tensor) -> Tensor:
-        """Give images (n, channels, height, width) as a network sees them."""
+        """Return images (n, channels, height, width) as a network sees them."""
         return torch.addcmul(self.shift, x.to(self.shift.dtype), self.scale)
 
     def to(self, device: torch.device) -> "ImagePool":
@@ -59,8 +59,8 @@ def make_image_pool(
         y: their classes.
         test_x: test images.
         test_y: their classes.
-        mean: what is subtracted after bytes were divided by 255; one for each channel, or for all.
-        std: what is divided by then.
+        mean: what is subtracted once bytes are divided by 255; one a channel, or one for all.
+        std: what the result is divided by.
         dtype: what networks compute in.
     """
     x, test_x = _stacked(x, "training"), _stacked(test_x, "test")

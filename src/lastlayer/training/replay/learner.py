@@ -37,7 +37,7 @@ OPTIMIZERS: Mapping[str, MakeOptimizer] = {"adam": _adam, "sgd": _sgd}
 
 @dataclass(frozen=True)
 class Network:
-    """What tells one network of a run from another."""
+    """What distinguishes one network of a run from another."""
 
     layer: str = "linear"
     mask: str = "none"
@@ -66,7 +66,7 @@ class Network:
 
 
 class Learner:
-    """Takes training steps, and gives features and answers of the test images.
+    """Takes training steps, and computes features and predictions for the test images.
 
     The seed decides the first weights: the backbone's are the same for every layer and mask.
     """
@@ -99,13 +99,13 @@ class Learner:
         self.optimizer = self.make_optimizer(self.net.parameters())
 
     def restart(self) -> None:
-        """Make the optimizer forget, in place: a recorded step goes on using its tensors."""
+        """Clear the optimizer's state in place, because a recorded step keeps using its tensors."""
         for state in self.optimizer.state.values():
             for value in state.values():
                 value.zero_()
 
     def prime(self) -> None:
-        """Give the optimizer the state that its first step would, without taking one."""
+        """Create the optimizer's state as its first step would, without taking one."""
         known = self.optimizer.state
         new = [part for part in self.net.parameters() if part not in known]
         self.optimizer.zero_grad()
@@ -132,7 +132,7 @@ class Learner:
 
     @torch.no_grad()
     def features(self) -> Tensor:
-        """Give what the layer sees of the test images: (m, h)."""
+        """Return the features of the test images, as the layer sees them: (m, h)."""
         self.net.eval()
         backbone = self.net[0]
         last = self.precision.channels_last
@@ -144,7 +144,7 @@ class Learner:
 
     @torch.no_grad()
     def right(self) -> Tensor:
-        """Count the right answers of each class (N,); −1 if training left the finite numbers."""
+        """Count the right answers of each class (N,); −1 if training diverged."""
         logits = self.layer(self.features())
         hits = self.pool.test_y[logits.argmax(dim=1) == self.pool.test_y]
         counts = torch.bincount(hits, minlength=self.pool.n_classes)
@@ -158,5 +158,5 @@ def _size(backbone: nn.Module, pool: ImagePool) -> int:
     backbone.train()
     if not isinstance(z, Tensor) or z.dim() != 2:
         got = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
-        raise ShapeError(f"expected a backbone that gives features (n, h), got {got}")
+        raise ShapeError(f"expected a backbone that returns features (n, h), got {got}")
     return z.shape[1]

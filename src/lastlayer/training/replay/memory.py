@@ -12,7 +12,7 @@ START, REMEMBER, REPLAY, SHUFFLE = range(4)  # what random numbers are for
 
 
 def generator_for(purpose: int, seed: int, task: int = 0, epoch: int = 0) -> torch.Generator:
-    """Give the random numbers of one purpose: decided by its place in the run, so none are stored.
+    """Return the generator for one purpose, seeded by its place in the run so none need be stored.
 
     >>> torch.rand(1, generator=generator_for(SHUFFLE, 3, task=1)).item() == torch.rand(
     ...     1, generator=generator_for(SHUFFLE, 3, task=1)
@@ -26,7 +26,8 @@ def generator_for(purpose: int, seed: int, task: int = 0, epoch: int = 0) -> tor
 def remember(rows: Tensor, y: Tensor, per_class: int, generator: torch.Generator) -> Tensor:
     """Draw what is kept of a task: ``per_class`` × its classes, with replacement, from all of it.
 
-    So a class is kept about ``per_class`` times, not exactly, and may be kept less than another.
+    So a class is kept about ``per_class`` times, not exactly, and may be kept less often than
+    another.
     """
     n = per_class * len(y[rows].unique())
     return rows[torch.randint(len(rows), (n,), generator=generator)]
@@ -46,9 +47,9 @@ def replayed(balance: float, largest: int) -> int:
 def with_replay(
     new: Tensor, memory: Tensor, y: Tensor, balance: float, generator: torch.Generator
 ) -> Tensor:
-    """Give the rows of a task's epoch, each as often as it is trained on.
+    """Return the rows of a task's epoch, each as often as it is trained on.
 
-    Rows of the task are untouched. An old class, one in the memory that the task has not, comes
+    Rows of the task are untouched. An old class (one in the memory but not in the task) appears
     ``replayed`` times: every remembered sample equally often, the rest drawn without replacement.
     """
     classes, counts = y[new].unique(return_counts=True)
@@ -59,7 +60,7 @@ def with_replay(
 
 
 def _resampled(rows: Tensor, n: int, generator: torch.Generator) -> Tensor:
-    """Give n rows out of some: each n // len(rows) times, and some of them once more."""
+    """Return n of these rows: each n // len(rows) times, and some of them once more."""
     times, rest = divmod(n, len(rows))
     return torch.cat(
         [rows.repeat(times), rows[torch.randperm(len(rows), generator=generator)[:rest]]]
@@ -70,7 +71,7 @@ class ReplayStream:
     """What one network is trained on: the instances of each task, and their order in an epoch.
 
     The memory of a task is drawn after it, the instances of an epoch are chosen once for a task,
-    and each epoch shuffles them anew.
+    and each epoch reshuffles them.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ReplayStream:
             memory = torch.cat([memory, kept])
 
     def order(self, task: int, epoch: int) -> Tensor:
-        """Give the rows of an epoch in the order in which they are trained on."""
+        """Return the rows of an epoch in the order in which they are trained on."""
         rows = self.rows[task]
         shuffle = generator_for(SHUFFLE, self.seed, task, epoch)
         return rows[torch.randperm(len(rows), generator=shuffle)]

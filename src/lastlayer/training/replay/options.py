@@ -24,7 +24,7 @@ class Precision:
 
     @contextmanager
     def convolutions(self) -> Iterator[None]:
-        """Say in a block whether convolutions may use TF32, PyTorch's default on a GPU."""
+        """Set, within a block, whether convolutions may use TF32, PyTorch's default on a GPU."""
         now = torch.backends.cudnn
         with now.flags(
             now.enabled, now.benchmark, deterministic=now.deterministic, allow_tf32=self.tf32
@@ -32,7 +32,7 @@ class Precision:
             yield
 
     def casting(self, device: torch.device) -> AbstractContextManager[object]:
-        """Cast in a block as PyTorch's autocast does."""
+        """Cast within a block as PyTorch's autocast does."""
         return torch.autocast(device.type, self.cast) if self.cast else nullcontext()
 
 
@@ -45,10 +45,10 @@ PRECISIONS: Mapping[str, Precision] = {
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How networks are trained, where the paper says nothing; the authors' code: ``AUTHORS``.
+    """How networks are trained where the paper is silent; ``AUTHORS`` is what its code does.
 
-    These stand apart from the rules, which name results that are kept: a network without options
-    is what it was before there were any.
+    They are kept apart from the rules, which are part of a stored result's name: a network without
+    options keeps the name that it had before there were options.
     """
 
     clip: float | None = None  # the norm of a step's gradient, over all of a network's parameters
@@ -70,7 +70,7 @@ class TrainingOptions:
             raise OptionError(f"expected checkpoints every 1 epoch or more, got {self.save_every}")
 
     def decisive(self) -> dict[str, object]:
-        """Give what decides numbers and is not the default.
+        """Return the options that affect the numbers and differ from the default.
 
         >>> TrainingOptions(clip=10, way="grouped").decisive()
         {'clip': 10}

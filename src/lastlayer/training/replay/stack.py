@@ -1,8 +1,8 @@
 """A stack: the parameters of many learners in one tensor (networks, P), and their state.
 
-A norm over a row is a network's, and an optimizer over rows counts the steps of each. A learner's
-own parameters, statistics and state become views of its row: it can be tested, saved or trained
-alone at any moment, and go on in another stack.
+The norm of a row is the norm of a network, and an optimizer over rows counts each one's steps. A
+learner's own parameters, statistics and state become views of its row: it can be tested, saved
+or trained alone at any moment, and continue in another stack.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ ALIGN = 64  # numbers: GPUs read tensors faster that begin at whole lines of mem
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a parameter lies in a row."""
+    """The place of a parameter in a row."""
 
     name: str
     part: Part
@@ -75,7 +75,7 @@ class Stack:
             setattr(learner.net.get_submodule(path), own_name, buffers[row])
 
     def _place(self, name: str, like: Tensor) -> Tensor:
-        """Give the rows of a part of the optimizer's state; steps are one for each parameter."""
+        """Return the rows of a part of the optimizer's state; a parameter counts its own steps."""
         if name not in self.state:
             n, length = self.values.shape
             length = len(self.slots) if name == "step" else length
@@ -83,11 +83,11 @@ class Stack:
         return self.state[name]
 
     def rows(self) -> list[nn.Parameter]:
-        """Give each network's parameters as one."""
+        """Return each network's parameters as one row."""
         return [nn.Parameter(row) for row in self.values]
 
     def state_of(self, row: int) -> dict[str, Tensor]:
-        """Give a row's part of the optimizer's state; the first parameter's steps are its own."""
+        """Return a row's part of the optimizer's state; the first parameter's steps are its own."""
         return {
             name: rows[row, 0] if name == "step" else rows[row] for name, rows in self.state.items()
         }
@@ -95,14 +95,14 @@ class Stack:
     def share_steps(self) -> None:
         """Count a network's steps alike for its row and for each of its parameters.
 
-        Alone, one that is frozen or not used counts none; it does not move either way.
+        Trained alone, a frozen or unused parameter counts no steps; it does not move either way.
         """
         if "step" in self.state:
             steps = self.state["step"]
             steps.copy_(torch.where(self.own, steps, 0).amax(dim=1, keepdim=True))
 
     def tensors(self, n: int, precision: Precision) -> dict[str, Tensor]:
-        """Give parameters and statistics of the first n networks as a grouped one takes them.
+        """Return parameters and statistics of the first n networks as a grouped one takes them.
 
         Parameters are copies, to find gradients for; statistics are the networks' own.
         """
@@ -145,9 +145,9 @@ class Stack:
         return gradient
 
     def _places(self, n: int) -> Tensor:
-        """Say where all but kernels lie in the first n rows, one parameter after the other.
+        """Return the places of all but kernels in the first n rows, one parameter after another.
 
-        They are many and small: moved at once, they cost a GPU two launches and not a hundred.
+        They are many and small: moved at once, they cost a GPU two launches instead of a hundred.
         """
         if n not in self.places:  # while recording no index may be copied to a GPU
             rows = torch.arange(n).unsqueeze(1) * self.values.shape[1]
@@ -164,7 +164,7 @@ def _apart(kernels: Tensor, n: int) -> Tensor:
 
 
 def _slots(learners: Sequence[Learner], net: GroupedNet) -> list[Slot]:
-    """Lay out a row: the backbone, then whatever any of the layers has."""
+    """Lay out a row: the backbone, then every parameter that any of the layers has."""
     parts, start = dict(net.parts), 0
     trained = {name: p.requires_grad for name, p in learners[0].net.named_parameters()}
     for learner in learners:

@@ -1,8 +1,8 @@
 """First weights: PyTorch's own, or those of the authors' code, with its output layers.
 
 The authors' networks start their convolutions kaiming normal (fan_out, for ReLU); what else a
-backbone has stays as PyTorch makes it. Their layers start as ours do, but ``weight_norm`` and
-``cosine``, which they take from nngeometry: uniform rows, as nn.Linear's, and norms √(‖x‖² + 1e-5).
+backbone has stays as PyTorch makes it. Their layers start as ours do, except ``weight_norm`` and
+``cosine``, which come from nngeometry: uniform rows like nn.Linear's, and norms √(‖x‖² + 1e-5).
 """
 
 import math
@@ -18,7 +18,7 @@ EPS = 1e-5
 
 
 class _UniformRows(Layer):
-    """A layer whose rows start as nn.Linear's."""
+    """A layer whose rows start like those of nn.Linear."""
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -30,7 +30,7 @@ class AuthorsWeightNorm(_UniformRows, WeightNorm):
     """Logits z·A_i/√(‖A_i‖² + 1e-5)."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Give the logits."""
+        """Return the logits."""
         return z @ _smooth_unit(self.weight).mT
 
 
@@ -38,7 +38,7 @@ class AuthorsCosine(_UniformRows, Cosine):
     """Logits cos(z, A_i), both norms with 1e-5 under the root."""
 
     def forward(self, z: Tensor) -> Tensor:
-        """Give the logits."""
+        """Return the logits."""
         return _smooth_unit(z) @ _smooth_unit(self.weight).mT
 
 
@@ -48,9 +48,9 @@ def _smooth_unit(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Start:
-    """What a network's parts start as."""
+    """How the parts of a network are initialised."""
 
-    backbone: Callable[[nn.Module], None]  # draws anew what differs from PyTorch's own
+    backbone: Callable[[nn.Module], None]  # redraws what differs from PyTorch's own
     layers: Mapping[str, type[Layer]]
 
 

@@ -1,8 +1,8 @@
-"""The steps of a learner: taken plainly on a CPU, replayed as a CUDA graph on a GPU.
+"""The steps of a learner: called directly on a CPU, replayed as a CUDA graph on a GPU.
 
-A step on a small batch keeps a GPU busy for less time than it takes to launch, and fills a small
-part of it. So a step is recorded once and then launched whole, and each learner has a stream of its
-own: the graphs of many learners run side by side, each exactly as it would alone.
+A step on a small batch takes a GPU less time to run than to launch, and fills only a small part of
+it. So a step is recorded once and then launched whole, and each learner has a stream of its own:
+the graphs of many learners run side by side, each exactly as it would alone.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Steps(Protocol):
     """Takes the steps of an epoch, one for each batch."""
 
     def begin(self, order: Tensor) -> int:
-        """Lay out an epoch's rows in order; give how many steps it takes."""
+        """Lay out an epoch's rows in order; return how many steps it takes."""
 
     def take(self, step: int) -> None:
         """Take the next step, whose number is given."""
@@ -28,14 +28,14 @@ class Steps(Protocol):
 
 
 def steps_of(learner: Learner, batch_size: int, longest: int) -> Steps:
-    """Give what takes a learner's steps; no epoch has more than ``longest`` rows."""
+    """Return the object that takes a learner's steps; no epoch has more than ``longest`` rows."""
     if learner.pool.x.is_cuda:
         return RecordedSteps(learner, batch_size, longest)
     return PlainSteps(learner, batch_size)
 
 
 def take_epoch(all_steps: Sequence[Steps], orders: Sequence[Tensor]) -> None:
-    """Take an epoch of every learner, in turns; one whose epoch is shorter is done earlier."""
+    """Take an epoch of every learner, in turns; one with a shorter epoch finishes earlier."""
     counts = [steps.begin(order) for steps, order in zip(all_steps, orders, strict=True)]
     for step in range(max(counts, default=0)):
         for steps, n_steps in zip(all_steps, counts, strict=True):
@@ -66,10 +66,10 @@ class PlainSteps:
 
 
 class RecordedSteps:
-    """Replays a step. The first full batch runs plainly, then the step is recorded.
+    """Replays a step. The first full batch runs directly, then the step is recorded.
 
-    A recorded step finds its batch by a counter that lies on the GPU, so nothing is copied there
-    between two steps. The last batch of an epoch, if it is smaller, runs plainly.
+    A recorded step finds its batch by a counter in GPU memory, so nothing is copied between two
+    steps. The last batch of an epoch, if it is smaller, runs directly.
     """
 
     def __init__(self, learner: Learner, batch_size: int, longest: int) -> None:
@@ -109,7 +109,7 @@ class RecordedSteps:
         self.at += 1
 
     def _record(self) -> None:
-        """Record a step; that runs nothing."""
+        """Record a step without running it."""
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph, stream=self.stream):
             self._next()

@@ -9,7 +9,7 @@ from lastlayer.errors import DataError, OptionError, ShapeError
 
 
 def check_tasks(tasks: Sequence[Tensor], y: Tensor, per_class: int) -> None:
-    """Refuse tasks that replay balance does not define, or that the memory is too large for.
+    """Refuse tasks for which replay balance is undefined, or the memory is too large.
 
     Args:
         tasks: the training rows of each task.
@@ -24,7 +24,7 @@ def check_tasks(tasks: Sequence[Tensor], y: Tensor, per_class: int) -> None:
         classes, counts = y[rows].unique(return_counts=True)
         if bool(torch.isin(classes, known).all()):
             raise DataError(
-                f"expected a class in task {task} that no task before had, "
+                f"expected task {task} to bring a class that no earlier task had, "
                 f"got only {classes.tolist()}: replay balance compares new classes with old ones"
             )
         if int(counts.min()) < per_class:
@@ -42,7 +42,7 @@ def _check_rows(task: int, rows: Tensor, n: int) -> None:
             f"expected row numbers (n,) int64 in task {task}, got {tuple(rows.shape)} {rows.dtype}"
         )
     if not len(rows):
-        raise DataError(f"expected rows in task {task}, got none")
+        raise DataError(f"expected at least one row in task {task}, got none")
     if int(rows.min()) < 0 or int(rows.max()) >= n:
         raise DataError(
             f"expected rows from 0 to {n - 1} in task {task}, "

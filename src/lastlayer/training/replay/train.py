@@ -24,7 +24,7 @@ from lastlayer.training.replay.ways import Way, way_for
 
 @dataclass(frozen=True)
 class ReplayRules:
-    """How all networks are trained: as in the paper, which says nothing of the epochs."""
+    """How all networks are trained: as in the paper, which does not give the number of epochs."""
 
     epochs: int = 5  # of a task
     batch_size: int = 8
@@ -60,26 +60,25 @@ def train_replay(
 ) -> Iterator[TaskEnd]:
     """Train networks on a stream of image tasks with replay, side by side on the pool's device.
 
-    Gives the end of the first task for each network, then of the next task. A network is trained
-    as it would be alone, unless its backbone draws random numbers while it trains (dropout).
+    Yields the state of each network at the end of the first task, then of the next. A network is
+    trained as it would be alone, unless its backbone draws random numbers (dropout).
 
     Args:
         pool: the images, on the device to train on.
         tasks: the training rows of each task, in the order in which they arrive.
         networks: what to train; they may differ in layer, mask, balance and seed.
-        make_backbone: gives a new network from images to features (n, h) each time, its weights
-            drawn from PyTorch's generator.
+        make_backbone: returns a new network from images to features (n, h) at each call, with
+            weights drawn from PyTorch's generator.
         rules: what all networks have in common.
-        options: what the paper says nothing of: clipping, first weights, precision. On a GPU
+        options: what the paper leaves open: clipping, first weights, precision. On a GPU
             convolutions are computed in full float32 unless the precision says otherwise.
         orders: for each network the tasks in the order in which it meets them; None: as given.
         folder: where checkpoints are written, after each epoch unless the options say otherwise. A
-            run that was killed goes on from there; it gives the ends of all tasks, also of those
-            that were done.
+            killed run resumes from there, and yields the ends of all tasks, finished ones included.
         on_epoch: called with the number of images after each epoch of a network.
-        on_found: called with it for each epoch that a checkpoint had.
-        stop: asked after each epoch of all networks whether to end here, with checkpoints written:
-            the same call goes on from there.
+        on_found: called with that number for each epoch restored from a checkpoint.
+        stop: asked after each epoch of all networks whether to stop here, with checkpoints
+            written; the same call resumes from there.
     """
     if isinstance(make_backbone, nn.Module):
         raise OptionError(f"expected a function that makes a backbone, got a network{_COPY}")
@@ -87,8 +86,7 @@ def train_replay(
     y = pool.y.cpu()
     if PRECISIONS[options.precision].cast and pool.shift.dtype != torch.float32:
         raise OptionError(
-            f"expected images that are computed in float32 for precision '{options.precision}', "
-            f"got {pool.shift.dtype}"
+            f"expected float32 images for precision '{options.precision}', got {pool.shift.dtype}"
         )
     common = {} if folder is None else asdict(rules) | _fingerprints(pool, rows)
     trainees = []
@@ -115,11 +113,11 @@ def train_replay(
 
 
 def _check_backbones(learners: Sequence[Learner]) -> None:
-    """Refuse networks that would train each other's weights."""
+    """Refuse networks that share weights, because each would train the other's."""
     parts = [id(part) for learner in learners for part in learner.net.parameters()]
     if len(set(parts)) < len(parts):
         raise OptionError(
-            f"expected make_backbone to give a new network each time, got one twice{_COPY}"
+            f"expected make_backbone to return a new network each time, got one twice{_COPY}"
         )
 
 
@@ -129,11 +127,11 @@ _COPY = "; for one that is trained give: lambda: copy.deepcopy(network)"
 def _orders(
     given: Sequence[Sequence[int]] | None, networks: Sequence[Network], n_tasks: int
 ) -> Sequence[Sequence[int]]:
-    """Give each network's order of tasks, each task once."""
+    """Return each network's order of tasks, each task once."""
     orders = [range(n_tasks)] * len(networks) if given is None else given
     if len(orders) != len(networks) or any(sorted(o) != list(range(n_tasks)) for o in orders):
         raise OptionError(
-            f"expected for each of {len(networks)} networks an order of {n_tasks} tasks, "
+            f"expected an order of {n_tasks} tasks for each of {len(networks)} networks, "
             f"got {[tuple(order) for order in orders]}"
         )
     return orders
@@ -152,7 +150,7 @@ class _Run:
     stop: Callable[[], bool]
 
     def ends(self, precision: str) -> Iterator[TaskEnd]:
-        """Train; give the ends of each task."""
+        """Train, and yield every network's end of each task."""
         convolutions = PRECISIONS[precision].convolutions
         for task in range(self.n_tasks):
             self._begin(task)
@@ -175,7 +173,7 @@ class _Run:
                 self.on_found(len(trainee.stream.rows[task]))
 
     def _take_epoch(self, task: int, epoch: int) -> bool:
-        """Take an epoch of those that have not; say whether there were any."""
+        """Train an epoch of the networks that still need it; return whether there were any."""
         behind = [trainee for trainee in self.trainees if len(trainee.right) == epoch]
         orders = [trainee.stream.order(task, epoch) for trainee in behind]
         self.way.take_epoch([trainee.learner for trainee in behind], orders)

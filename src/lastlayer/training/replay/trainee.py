@@ -1,4 +1,4 @@
-"""A network on its way through the tasks: its learner, what it is fed, and how far it is."""
+"""A network on its way through the tasks: its learner, what it is fed, and its progress."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -36,7 +36,7 @@ class Trainee:
     kept: int = 0  # epochs of the task that a checkpoint holds
 
     def begin(self, task: int) -> None:
-        """Start a task with a new optimizer, or go on with it where a checkpoint was written."""
+        """Start a task with a new optimizer, or resume it from a checkpoint."""
         self.learner.restart()
         self.right = []
         if self.checkpoints and self.catching_up:
@@ -45,19 +45,19 @@ class Trainee:
         self.kept = len(self.right)
 
     def end_epoch(self, task: int) -> None:
-        """Measure what the epoch has brought, and keep it if it is time to."""
+        """Score the network after the epoch, and write a checkpoint when one is due."""
         self.right.append(self.learner.right())
         if self.checkpoints and self.checkpoints.due(len(self.right)):
             self.keep(task)
 
     def keep(self, task: int) -> None:
-        """Write a checkpoint, unless there is one."""
+        """Write a checkpoint, unless there is one already."""
         if self.checkpoints and self.kept < len(self.right):
             self.checkpoints.save(task, self.learner, self.right)
             self.kept = len(self.right)
 
     def end(self, task: int) -> TaskEnd:
-        """Say what the network is like after a task."""
+        """Return the state of the network after a task."""
         return TaskEnd(
             self.network,
             task,

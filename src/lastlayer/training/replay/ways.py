@@ -1,4 +1,4 @@
-"""Two ways in which many learners take an epoch: side by side, or as one grouped network."""
+"""Two ways to train many learners for an epoch: side by side, or as one grouped network."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -62,7 +62,7 @@ def way_for(
         learners: all that will be trained.
         batch_size: of a step.
         longest: how many rows the longest epoch has.
-        options: ``way`` may ask for one of them.
+        options: ``way`` may ask for one of the two.
     """
     lower = PRECISIONS[options.precision].tf32
     worth = len(learners) > 1 and learners[0].pool.x.is_cuda and lower

@@ -1,0 +1,359 @@
+"""Heads from shards: rows per second beside reading and the bare product, memory, Ray, large files.
+
+python -m benchmarks.scale rates  [--rows 160000] [--folder DIR]
+python -m benchmarks.scale curves [--folder DIR]
+python -m benchmarks.scale memory [--gigabytes 4] [--folder DIR]
+python -m benchmarks.scale large  [--classes 1000] [--folder DIR]
+python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
+
+Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
+over processes, so that what else a machine does matters little; seconds on the clock stand beside.
+"""
+
+# ruff: noqa: E402  (how many threads there are is said before anything makes some)
+
+import argparse
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
+    os.environ.setdefault(threads, "1")  # one for each process: that is what is compared
+
+import numpy as np
+import polars as pl
+import torch
+from scipy.linalg.blas import dsyrk
+
+import lastlayer as ll
+from lastlayer.shards.fit import fit_shards
+from lastlayer.shards.local import Local
+from lastlayer.shards.reading import Wish
+
+H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
+HEADS = ("mean", "slda", "ridge", "random_ridge")
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+# The shards
+
+
+def block(n: int, seed: int, h: int = H, classes: int = CLASSES) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(seed)
+    y = random.integers(classes, size=n)
+    return random.standard_normal((n, h), dtype=np.float32) + (y[:, None] % 7), y
+
+
+def write(folder: Path, kind: str, rows: int, h: int = H, classes: int = CLASSES) -> list[Path]:
+    """Write shards, as Parquet (lists of float32, as polars writes) or as our files (float16)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for number in range(-(-rows // SHARD)):
+        z, y = block(min(SHARD, rows - number * SHARD), number, h, classes)
+        if kind == "parquet":
+            files.append(folder / f"part-{number:04}.parquet")
+            vectors = pl.Series("z", z, dtype=pl.Array(pl.Float32, h)).arr.to_list()
+            pl.DataFrame({"z": vectors, "y": y}).write_parquet(files[-1], row_group_size=BLOCK)
+        else:
+            files.append(folder / f"part-{number:04}.safetensors")
+            half = z.astype(np.float16)
+            ll.Features.from_arrays(half, y, test=(half[:1], y[:1])).save(files[-1])
+    return files
+
+
+# What is done without us: reading alone, and the product alone
+
+
+def read(files: list[Path], verified: bool = True) -> tuple[float, float]:
+    """Read shards with nothing but the library that reads them; ours are verified, too."""
+    begin = time.perf_counter(), time.process_time()
+    for file in files:
+        if file.suffix == ".parquet":
+            lazy = pl.scan_parquet(file).select("z", "y")
+            for piece in lazy.collect_batches(chunk_size=BLOCK, maintain_order=True):
+                piece["z"].list.to_array(H).to_numpy()
+                piece["y"].to_numpy()
+        else:
+            room, digest = bytearray(24 << 20), hashlib.sha256()
+            with file.open("rb") as held:
+                while n := held.readinto(room):
+                    if verified:
+                        digest.update(memoryview(room)[:n])
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
+
+
+def multiply(head: str, rows: int, kind: str = "parquet") -> tuple[float, float]:
+    """Do the products that a head is made of, in float64, on rows in memory as they are read.
+
+    Of mean these are the sums of each class, and of the squared distances from a point of it.
+    """
+    z, y = block(BLOCK, 0)
+    rows_read = torch.from_numpy(z if kind == "parquet" else z.astype(np.float16))
+    own, wide = torch.from_numpy(y), torch.empty(BLOCK, H, dtype=torch.float64)
+    sums = torch.zeros(CLASSES, H, dtype=torch.float64)
+    spread, centre = torch.zeros(CLASSES, dtype=torch.float64), torch.randn_like(sums)
+    away = torch.empty_like(wide)
+    width = WIDTH if head == "random_ridge" else H
+    gram = np.zeros((width, width), order="F")
+    projection = torch.randn(H, WIDTH, dtype=torch.float64)
+    begin = time.perf_counter(), time.process_time()
+    for _ in range(max(1, round(rows / BLOCK))):
+        wide.copy_(rows_read)
+        if head == "mean":
+            sums.index_add_(0, own, wide)
+            torch.index_select(centre, 0, own, out=away)
+            spread.index_add_(0, own, torch.sub(wide, away, out=away).square_().sum(dim=1))
+            continue
+        mapped = (wide @ projection).relu_() if head == "random_ridge" else wide
+        dsyrk(1.0, mapped.numpy().T, beta=1.0, c=gram, overwrite_c=1)
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
+
+
+# Ours
+
+
+def processor_time(pids: list[int]) -> float:
+    used = 0.0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        used += (int(fields[11]) + int(fields[12])) / TICK
+    return used
+
+
+def pids_of(runner: Local) -> list[int]:
+    return [os.getpid(), *(w._process.pid for w in runner._workers if w._process is not None)]
+
+
+def learn(files: list[Path], head: str, runner: Local) -> tuple[float, float]:
+    clf = ll.HeadClassifier(head, random_state=0)
+    before, begin = processor_time(pids_of(runner)), time.perf_counter()
+    fit_shards(files, clf, Wish(), runner=runner)
+    return time.perf_counter() - begin, processor_time(pids_of(runner)) - before
+
+
+def rates(folder: Path, rows: int, rounds: int) -> None:
+    print(f"{rows:,} × {H}, {CLASSES} classes, shards of {SHARD:,}; medians of {rounds} rounds")
+    print("head          shards       cores  rows/s  read+product  share  (on the clock)")
+    context = get_context("spawn")
+    for kind in ("parquet", "safetensors"):
+        files = write(folder / kind, kind, rows)
+        for cores in (1, 2):
+            with context.Pool(cores) as pool, closing(Local(cores)) as runner:
+                pool.starmap(multiply, [("mean", BLOCK)] * cores)
+                learn(files[:cores], "mean", runner)  # everything is imported now
+                for head in HEADS:
+                    some = files[: max(len(files) // 4, cores)] if head == "random_ridge" else files
+                    row(head, kind, some, cores, rounds, pool, runner)
+            print()
+
+
+def row(head, kind, files, cores, rounds, pool, runner) -> None:
+    """Measure one head: reading, the product and ours in turn, again and again."""
+    n = len(files) * SHARD
+    shares = [files[k::cores] for k in range(cores)]
+    found = []
+    for _ in range(rounds):
+        reading = pool.map(read, shares, 1)
+        asked = [(head, len(share) * SHARD, kind) for share in shares]
+        product = pool.starmap(multiply, asked, 1)
+        ours = learn(files, head, runner)
+        bare = [sum(max(one[k] for one in part) if k == 0 else sum(one[k] for one in part)
+                    for part in (reading, product)) for k in (0, 1)]  # fmt: skip
+        found.append((bare[1], ours[1], bare[0], ours[0]))
+    bare, ours, bare_clock, ours_clock = np.median(found, axis=0)
+    print(
+        f"{head:13} {kind:12} {cores:5} {n / ours * cores:7,.0f} {n / bare * cores:13,.0f} "
+        f"{bare / ours:6.0%}  {n / ours_clock:,.0f} of {n / bare_clock:,.0f}, "
+        f"{bare_clock / ours_clock:.0%}",
+        flush=True,
+    )
+
+
+def curves(folder: Path) -> None:
+    """Say how time grows with samples, features and classes (slda), and width (random_ridge)."""
+
+    def one(
+        name: str, rows: int, h: int, classes: int, head: str = "slda", **options: object
+    ) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            files = write(Path(place), "safetensors", rows, h, classes)
+            clf = ll.HeadClassifier(head, options=options or None, random_state=0)
+            with closing(Local(1)) as runner:
+                begin = time.process_time()
+                fit_shards(files, clf, Wish(), runner=runner)
+                used = time.process_time() - begin
+            clf.save(Path(place) / "head")
+            size = (Path(place) / "head").stat().st_size
+            speed, mega = rows / used, size / 2**20
+            print(f"{name:24} {used:6.1f} s {speed:9,.0f} rows/s {mega:6.1f} MiB", flush=True)
+
+    one("(the first one warms up)", 20_000, 256, 100)
+    for rows in (20_000, 40_000, 80_000, 160_000):
+        one(f"samples {rows:,}", rows, 256, 100)
+    for h in (128, 256, 512, 1024):
+        one(f"features {h}", 40_000, h, 100)
+    for classes in (10, 100, 1000, 10_000):
+        one(f"classes {classes:,}", 40_000, 256, classes)
+    for width in (500, 1000, 2000):
+        one(f"width {width:,} random_ridge", 20_000, 256, 100, "random_ridge", width=width)
+
+
+# Memory
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[list[int]]:
+    """Note the most anonymous memory of a process and its children together, and of one alone."""
+    peak, done = [0, 0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            held = [anonymous(one) for one in family(pid)]
+            peak[0], peak[1] = max(peak[0], sum(held)), max(peak[1], max(held, default=0))
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()
+
+
+def family(pid: int) -> list[int]:
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in task.read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def anonymous(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+    except (OSError, StopIteration):
+        return 0
+
+
+def watch_command(command: list[str]) -> tuple[float, list[int], str]:
+    """Run the program, and note its time and memory."""
+    start = time.perf_counter()
+    program = [sys.executable, "-c", "from lastlayer.cli import main; main()", *command]
+    child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    with watched(child.pid) as peak:
+        out, _ = child.communicate()
+    assert child.returncode == 0
+    return time.perf_counter() - start, peak, out.strip().splitlines()[0]
+
+
+def memory(folder: Path, gigabytes: float) -> None:
+    for kind, each in (("parquet", 4 * H), ("safetensors", 2 * H)):
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            files = write(Path(place) / kind, kind, int(gigabytes * 1e9 / each / SHARD) * SHARD)
+            size = sum(file.stat().st_size for file in files)
+            command = ["fit", str(Path(place) / kind), "--head", "slda"]
+            took, peak, said = watch_command([*command, "--out", f"{place}/head.safetensors"])
+            print(f"{kind}: {size / 1e9:.1f} GB in {len(files)} shards; {said}; {took:.0f} s")
+            statistics = 8 * (H * H + CLASSES * (H + 1)) / 2**20
+            print(
+                f"  peak anonymous memory: all processes {peak[0] / 2**20:.0f} MiB, the largest "
+                f"{peak[1] / 2**20:.0f} MiB; statistics {statistics:.0f} MiB",
+                flush=True,
+            )
+
+
+def large(folder: Path, classes: int, rows: int = 1_280_000) -> None:
+    """Fit, ask and advise with one features file of the size of ImageNet."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        subprocess.run(
+            [sys.executable, "-m", "benchmarks.scale", "make", "--classes", str(classes), "--rows",
+             str(rows), "--folder", place], check=True,
+        )  # fmt: skip
+        path, head = f"{place}/large.safetensors", f"{place}/head.safetensors"
+        print(f"{rows:,} × {H}, {classes:,} classes: {Path(path).stat().st_size / 1e9:.1f} GB")
+        for command in (
+            ["fit", path, "--head", "slda", "--out", head],
+            ["predict", head, path, "--rows", "test", "--out", f"{place}/labels.parquet"],
+            ["advise", path, "--heads", "mean,slda,ridge"],
+        ):
+            took, peak, said = watch_command(command)
+            print(
+                f"  {command[0]:8} {took:6.0f} s, peak {peak[0] / 2**20:6.0f} MiB: {said}",
+                flush=True,
+            )
+
+
+def make_large(folder: Path, classes: int, rows: int) -> None:
+    z = torch.empty(rows, H, dtype=torch.float16)
+    y = torch.arange(rows) % classes
+    random = np.random.default_rng(0)
+    centres = torch.from_numpy(random.standard_normal((classes, H), dtype=np.float32)) / 8
+    for part, own in zip(z.split(SHARD), y.split(SHARD), strict=True):
+        part.copy_(torch.randn(len(part), H) + centres[own])
+    test = z[: 10 * SHARD // 4], y[: 10 * SHARD // 4]
+    ll.Features.from_arrays(z, y, test=test).save(folder / "large.safetensors")
+
+
+def on_ray(folder: Path, rows: int) -> None:
+    """Do the same work here and on a Ray cluster of this machine."""
+    from lastlayer.shards.on_ray import OnRay  # noqa: PLC0415  (an extra)
+
+    files = write(folder / "shards", "parquet", rows)
+    start = time.perf_counter()
+    runner = OnRay("local")
+    print(f"a cluster of this machine starts in {time.perf_counter() - start:.1f} s")
+    with closing(runner), closing(Local(2)) as local, tempfile.TemporaryDirectory() as parts:
+        times = []
+        for k in range(4):  # the first is not counted: everything is imported in it
+            took = []
+            for one in (local, runner):
+                clf, begin = ll.HeadClassifier("slda", random_state=0), time.perf_counter()
+                fit_shards(files, clf, Wish(), runner=one, parts=f"{parts}/{k}{id(one)}")
+                took.append(time.perf_counter() - begin)
+            times += [took] if k else []
+        here, there = np.median(times, axis=0)
+        print(
+            f"slda from {rows:,} × {H} parquet: {here:.1f} s here on 2 cores, {there:.1f} s on "
+            f"Ray with as many: {there / here:.2f} × (medians of 3)"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["rates", "curves", "memory", "large", "ray", "make"])
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    asked = parser.parse_args()
+    if asked.what == "make":
+        make_large(asked.folder, asked.classes, asked.rows)
+        return
+    print(f"$ python -m benchmarks.scale {' '.join(sys.argv[1:]).split(' --folder')[0]}")
+    with tempfile.TemporaryDirectory(dir=asked.folder) as place:
+        folder = Path(place)
+        do: dict[str, Callable[[], None]] = {
+            "rates": lambda: rates(folder, asked.rows or 160_000, asked.rounds),
+            "curves": lambda: curves(folder),
+            "memory": lambda: memory(folder, asked.gigabytes),
+            "large": lambda: large(folder, asked.classes),
+            "ray": lambda: on_ray(folder, asked.rows or 160_000),
+        }
+        do[asked.what]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The command line as ``python -m lastlayer``."""
+
+from lastlayer.cli import main
+
+main()

@@ -1,0 +1,207 @@
+"""Tasks on a Ray cluster: connect, check that every node can do them, and give their answers."""
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lastlayer import __version__
+from lastlayer.errors import LastLayerError, MissingPackageError, OptionError, ReadError
+from lastlayer.reading import say
+
+RETRIES = 20  # of a task whose node or process is lost
+KNOCK_SECONDS = 10.0  # until the head node must have answered
+PROBE_SECONDS = 120.0  # until a node must have answered
+INSTALL = "pip install lastlayer, of the same version, on every node"
+
+
+class Cluster:
+    """A connection to a Ray cluster.
+
+    Args:
+        address: that of its head node, ``auto`` for the one of this machine or of the environment,
+            or ``local`` to start one here for as long as it is needed.
+    """
+
+    def __init__(self, address: str) -> None:
+        # Only where nobody has decided: nothing is sent to anybody, and GPUs stay as they are.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        self.ray = _import_ray()
+        self._own = not self.ray.is_initialized()
+        if not self._own:
+            return
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if address == "local":
+            quiet |= {"include_dashboard": False}
+        try:
+            _knock(address)
+            self.ray.init(address=address, **quiet)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise OptionError(
+                f"expected the address of a Ray cluster, auto or local, got '{address}', which "
+                f"cannot be reached: {say(error)}"
+            ) from error
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here ends."""
+        if self._own:
+            self.ray.shutdown()
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether some node has a GPU."""
+        return bool(self.ray.cluster_resources().get("GPU", 0))
+
+    def share(self, value: Any) -> Any:
+        """Bring a value to the cluster once, for all tasks; it is handed to them as it is."""
+        return self.ray.put(value)
+
+    def check_nodes(self, folder: Path, files: Sequence[Path]) -> None:
+        """Refuse a cluster with a node that lacks lastlayer, the folder to write to, or the files.
+
+        Args:
+            folder: where results are exchanged.
+            files: some of those that are read.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        token = folder / f".seen-{uuid.uuid4().hex}"
+        token.write_text(__version__)
+        try:
+            nodes = [n for n in self.ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0)]
+            if not nodes:
+                raise OptionError(
+                    "expected nodes with a CPU in the Ray cluster, but there are none"
+                )
+            read = [str(file) for file in files]
+            asked = {node["NodeID"]: self._ask(node["NodeID"], str(token), read) for node in nodes}
+            for node in nodes:
+                name = f"node {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+                answer = Path(f"{token}-{node['NodeID']}")
+                self._check_answer(asked[node["NodeID"]], name, answer)
+        finally:
+            for left in folder.glob(f"{token.name}*"):
+                left.unlink(missing_ok=True)
+
+    def _ask(self, node: str, token: str, files: list[str]) -> Any:
+        from ray.util.scheduling_strategies import (  # noqa: PLC0415  (an extra)
+            NodeAffinitySchedulingStrategy,
+        )
+
+        def probe(token: str, files: list[str], node: str) -> dict[str, Any]:
+            """Look around. A function within another travels whole: lastlayer may be missing."""
+            import os  # noqa: PLC0415
+
+            found: dict[str, Any] = {"version": None, "sees": os.path.exists(token)}
+            found["missing"] = [file for file in files if not os.path.exists(file)]
+            try:
+                import lastlayer  # noqa: PLC0415
+
+                found["version"] = lastlayer.__version__
+            except ImportError as error:
+                found["why"] = str(error)
+            if found["sees"]:
+                with open(f"{token}-{node}", "w") as answer:
+                    answer.write(node)
+            return found
+
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        remote = self.ray.remote(probe).options(num_cpus=0, scheduling_strategy=there)
+        return remote.remote(token, files, node)
+
+    def _check_answer(self, reference: Any, name: str, answer: Path) -> None:
+        try:
+            found = self.ray.get(reference, timeout=PROBE_SECONDS)
+        except self.ray.exceptions.RayError as error:
+            raise ReadError(f"{name} of the Ray cluster does not answer: {say(error)}") from error
+        if found["version"] != __version__:
+            got = found["version"] or f"none ({found.get('why')})"
+            raise MissingPackageError(
+                f"expected lastlayer {__version__} on {name} of the Ray cluster, got {got}: "
+                f"{INSTALL}"
+            )
+        if not found["sees"] or not answer.exists():
+            raise OptionError(
+                f"expected a folder that all nodes share, but {name} does not see {answer.parent}: "
+                "choose one on a file system that they share (--parts, --out)"
+            )
+        if found["missing"]:
+            raise OptionError(
+                f"expected files that all nodes see, but {name} does not see {found['missing'][0]}"
+            )
+
+    def run(
+        self,
+        do: Callable[..., Any],
+        tasks: Sequence[Any],
+        *shared: Any,
+        cpus: int = 1,
+        gpus: float = 0,
+    ) -> Iterator[tuple[Any, Any]]:
+        """Do tasks wherever there is room, and give each with its answer as soon as it is done.
+
+        Args:
+            do: called with a task, and what is shared; it must not matter how often.
+            tasks: what is to be done.
+            *shared: what ``share`` gave.
+            cpus: that a task needs.
+            gpus: that a task needs.
+        """
+        remote = self.ray.remote(_alone).options(
+            num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, scheduling_strategy="SPREAD"
+        )
+        waiting = {remote.remote(do, task, *shared): task for task in tasks}
+        try:
+            while waiting:
+                (done,), _ = self.ray.wait(list(waiting), num_returns=1)
+                yield waiting.pop(done), self._answer(done)
+        finally:
+            for reference in waiting:  # whoever asked has had enough
+                self.ray.cancel(reference, force=False)
+
+    def _answer(self, reference: Any) -> Any:
+        try:
+            return self.ray.get(reference)
+        except self.ray.exceptions.RayTaskError as error:
+            cause = getattr(error, "cause", error)
+            if isinstance(cause, LastLayerError):
+                raise cause from error
+            if "No module named" in str(error):
+                raise MissingPackageError(
+                    f"a node of the Ray cluster lacks a package: {say(cause)}: {INSTALL}"
+                ) from error
+            raise
+        except self.ray.exceptions.RayError as error:
+            raise LastLayerError(
+                f"the Ray cluster lost a task {RETRIES} times: {say(error)}; run this again, and "
+                "it goes on"
+            ) from error
+
+
+def _alone(do: Callable[..., Any], *arguments: Any) -> Any:
+    """Work with one thread: that is what a task was promised."""
+    import torch  # noqa: PLC0415  (not needed to connect)
+
+    torch.set_num_threads(1)
+    return do(*arguments)
+
+
+def _knock(address: str) -> None:
+    """Find out whether anybody answers there: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), KNOCK_SECONDS).close()
+
+
+def _import_ray() -> Any:
+    try:
+        import ray  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"work on a cluster needs Ray, which is not installed ({error}): the extra 'ray' "
+            "brings it, in a clone by: pip install '.[ray]'"
+        ) from error
+    return ray

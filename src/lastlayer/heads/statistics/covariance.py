@@ -1,0 +1,136 @@
+"""The covariance that all classes share, shrunk so that it can be inverted, and distances by it."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lastlayer.heads.graph import Value, squared_distances
+from lastlayer.heads.prototypes import Prototypes
+from lastlayer.heads.statistics.class_statistics import ClassStatistics
+
+
+def oas(covariance: Tensor, n_samples: float) -> float:
+    """Give the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
+
+    As scikit-learn's ``oas``: without the (1 − 2/p) terms, which are printed wrongly in the paper.
+    """
+    h = covariance.shape[0]
+    mean_square = float(covariance.square().mean())
+    level = float(covariance.trace()) / h
+    denominator = (n_samples + 1) * (mean_square - level**2 / h)
+    return 1.0 if denominator <= 0 else min((mean_square + level**2) / denominator, 1.0)
+
+
+def shrink(
+    covariance: Tensor, statistics: ClassStatistics, asked: float | Literal["oas"]
+) -> Tensor:
+    """Shrink a covariance (h, h) of these statistics towards (tr Σ/h)·I."""
+    h = len(covariance)
+    level = float(covariance.trace()) / h
+    shrinkage = oas(covariance, statistics.total) if asked == "oas" else float(asked)
+    target = torch.eye(h, dtype=covariance.dtype, device=covariance.device)
+    if level <= statistics.rounding() ** 2:  # nothing varies: all directions are alike
+        return target
+    return covariance * (1 - shrinkage) + target * (shrinkage * level)
+
+
+def shared_root(
+    statistics: ClassStatistics, asked: float | Literal["oas"] = "oas"
+) -> Tensor | None:
+    """Give the Cholesky factor (h, h) of the shrunk covariance; None where it is singular."""
+    covariance = statistics.pooled_scatter() / max(statistics.total, 1)
+    root = factor(shrink(covariance, statistics, asked))
+    if root is None:  # what is left of a direction after forgetting may be rounding
+        cleaned = _without_rounding(covariance, statistics.rounding() ** 2)
+        root = factor(shrink(cleaned, statistics, asked))
+    return root
+
+
+def factor(covariance: Tensor) -> Tensor | None:
+    """Give the Cholesky factor; None where a feature follows from others, but for rounding."""
+    root, failed = torch.linalg.cholesky_ex(covariance)
+    rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
+    singular = (root.diagonal().square() <= rounding * covariance.diagonal()).any()
+    return None if bool(failed) or bool(singular) else root
+
+
+def whiten(root: Tensor, rows: Tensor) -> Tensor:
+    """Bring rows (n, h) to coordinates in which root·rootᵀ is the identity."""
+    white: Tensor = torch.linalg.solve_triangular(root, rows.mT, upper=False).mT
+    return white
+
+
+class Mahalanobis:
+    """How far inputs are from the nearest class mean, in deviations that all classes share.
+
+    Args:
+        root: (h, h) the Cholesky factor of the shared covariance.
+        means: (k, h) of the classes that were seen.
+    """
+
+    def __init__(self, root: Tensor, means: Tensor) -> None:
+        self.root, self.centre = root, means.mean(dim=0)
+        self.white = whiten(root, means - self.centre)  # (k, h)
+        self._prototypes = Prototypes(self.white)
+
+    def novelty(self, z: Tensor) -> Tensor:
+        """Measure rows (n, h)."""
+        white = whiten(self.root, z.to(self.root) - self.centre)
+        return -self._prototypes.logits(white).amax(dim=1)
+
+    def graph(self, z: Value) -> Value:
+        """Write ``novelty`` down."""
+        identity = torch.eye(len(self.root), dtype=self.root.dtype, device=self.root.device)
+        white = (z - self.centre) @ whiten(self.root, identity)
+        known = torch.ones(len(self.white), dtype=torch.bool, device=self.white.device)
+        squared, unit = squared_distances(white, self.white, known)
+        return squared.reduce("Min").unary("Sqrt") * unit
+
+
+class RelativeMahalanobis:
+    """How far inputs are from the nearest class mean, less how far they are from all the data.
+
+    Ren et al. (2021): the squared Mahalanobis distance to a class less that under one Gaussian of
+    everything, T = Σ + MᵀPM, M the class means measured from the middle and P their shares. The two
+    differ in as many directions as there are classes, so with a = MΣ⁻¹z it is
+    min_c (m_cᵀΣ⁻¹m_c − 2 a_c) + aᵀ(P⁻¹ + MΣ⁻¹Mᵀ)⁻¹a: to answer takes no square matrix of the size
+    of a wide map.
+
+    Args:
+        root: (h, h) the Cholesky factor of the shared covariance Σ.
+        means: (k, h) of the classes that were seen.
+        shares: (k,) of the classes in the data, p.
+    """
+
+    def __init__(self, root: Tensor, means: Tensor, shares: Tensor) -> None:
+        self.centre = shares @ means
+        apart = means - self.centre
+        self.weight = torch.cholesky_solve(apart.mT, root).mT  # (k, h)
+        between = apart @ self.weight.mT
+        self.bias = -0.5 * between.diagonal()
+        middle = between + torch.diag(1 / shares)
+        # U with U·Uᵀ = middle⁻¹, so that the last term is ‖a·U‖²
+        identity = torch.eye(len(middle), dtype=middle.dtype, device=middle.device)
+        lower = torch.linalg.cholesky(middle)
+        self.outer = torch.linalg.solve_triangular(lower, identity, upper=False).mT
+
+    def novelty(self, z: Tensor) -> Tensor:
+        """Measure rows (n, h)."""
+        a = (z.to(self.weight) - self.centre) @ self.weight.mT
+        shared: Tensor = (a @ self.outer).square().sum(dim=1)
+        return shared - 2 * (a + self.bias).amax(dim=1)
+
+    def graph(self, z: Value) -> Value:
+        """Write ``novelty`` down."""
+        a = (z - self.centre) @ self.weight.mT
+        shared: Value = (a @ self.outer).square().reduce("Sum")
+        return shared - (a + self.bias).reduce("Max") * 2.0
+
+
+def _without_rounding(covariance: Tensor, least: float) -> Tensor:
+    """Let nothing vary in the directions whose variance could be rounding."""
+    values, directions = torch.linalg.eigh(covariance)
+    varying = torch.where(values > least, values, 0)
+    cleaned: Tensor = (directions * varying) @ directions.mT
+    return cleaned

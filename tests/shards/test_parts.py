@@ -1,0 +1,203 @@
+"""Parts: named before they are read, never counted twice, and gone on with after a kill."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import piles
+import pytest
+from same import assert_same
+
+import lastlayer as ll
+from lastlayer.errors import LastLayerError
+from lastlayer.shards.fit import fit_shards
+from lastlayer.shards.local import Local
+from lastlayer.shards.parts import Parts
+from lastlayer.shards.reading import Wish
+from lastlayer.shards.work import Answer, Task, do
+
+Z, Y = piles.data()
+TEST = piles.data(500, seed=7)[0]
+KILLS = int(os.environ.get("LASTLAYER_KILLS", "20")) // 5
+
+
+class Noting:
+    """Does tasks here, and notes which; after so many it is killed, as it were."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.done: list[str] = []
+        self.left = most
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
+        for task in tasks:
+            if task["kind"] != "look":
+                if not self.left:
+                    raise KeyboardInterrupt
+                self.left -= 1
+                self.done.append(task["name"])
+            yield task, do(task)
+
+    def prepare(self, folder: Path, shards: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def learn(folder: Path, parts: Path, runner: Noting, head: str = "slda") -> ll.HeadClassifier:
+    clf = ll.HeadClassifier(head, random_state=0)
+    wish = Wish(label="species")
+    return fit_shards(folder, clf, wish, parts=parts, runner=runner, group_bytes=1)
+
+
+def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
+    folder, parts = piles.parquet(tmp_path / "shards", pieces=20), tmp_path / "parts"
+    undisturbed = Noting()
+    whole = learn(folder, tmp_path / "other", undisturbed)
+    assert len(undisturbed.done) == 20 + 3 + 1
+    assert [file.stem for file in (tmp_path / "other").iterdir()] == undisturbed.done[-1:]
+    done: list[str] = []
+    for most in (5, 14, 2, 2):
+        runner = Noting(most)
+        with pytest.raises(KeyboardInterrupt):
+            learn(folder, parts, runner)
+        assert len(runner.done) == most
+        done += runner.done
+    last = Noting()
+    clf = learn(folder, parts, last)
+    assert sorted(done + last.done) == sorted(undisturbed.done)  # each was done once
+    assert_same(clf, whole, TEST)
+    learn(folder, parts, nothing := Noting(0))  # the sum is still there
+    assert not nothing.done
+
+
+def test_a_part_that_is_damaged_is_made_again(tmp_path: Path) -> None:
+    folder, parts = piles.parquet(tmp_path / "shards", pieces=4), tmp_path / "parts"
+    with pytest.raises(KeyboardInterrupt):
+        learn(folder, parts, first := Noting(3))
+    spoilt = Parts(parts).path(first.done[1])
+    content = bytearray(spoilt.read_bytes())
+    content[-9] ^= 1
+    spoilt.write_bytes(bytes(content))
+    last = Noting()
+    clf = learn(folder, parts, last)
+    assert first.done[1] in last.done
+    assert first.done[0] not in last.done
+    assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
+
+
+def test_names_say_all_that_matters(tmp_path: Path) -> None:
+    """Other shards, another state of them, another head or map: another name."""
+    folder = piles.parquet(tmp_path / "shards", pieces=2)
+    found = {}
+    for kind in ("first", "again", "head", "touched", "map"):
+        if kind == "touched":
+            os.utime(folder / "part-0.parquet", ns=(1, 1))
+        runner = Noting()
+        head = {"head": "ridge", "map": "random_ridge"}.get(kind, "slda")
+        learn(folder, tmp_path / kind, runner, head)
+        found[kind] = runner.done
+    assert found["first"] == found["again"]
+    assert found["touched"][0] != found["first"][0]
+    assert found["touched"][1] == found["first"][1]
+    different = [set(found[kind]) for kind in ("first", "head", "map")]
+    assert not different[0] & different[1]
+    assert not different[0] & different[2]
+    other = piles.parquet(tmp_path / "others", pieces=2)
+    z = piles.data(piles.N, seed=5)[0]  # another first thousand rows: another map
+    piles.frame(z, list(Y)).write_parquet(other / "part-0.parquet")
+    for file in other.iterdir():
+        os.replace(file, folder / file.name)
+    runner = Noting()
+    learn(folder, tmp_path / "parts", runner, "random_ridge")
+    assert not set(runner.done) & set(found["map"])
+
+
+def test_one_that_writes_late_or_twice_changes_nothing(tmp_path: Path) -> None:
+    folder, parts = piles.parquet(tmp_path / "shards", pieces=12), tmp_path / "parts"
+
+    class Twice(Noting):
+        def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
+            orphans: list[Task] = []
+            for task, answer in super().run(tasks):
+                do(task)  # a retry
+                orphans.append(task)
+                yield task, answer
+            for task in orphans:  # those that were thought lost
+                do(task)
+
+    clf = learn(folder, parts, Twice())
+    assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
+
+
+def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
+    folder = piles.parquet(tmp_path / "shards", pieces=3)
+
+    class Losing(Noting):
+        def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
+            for task in tasks:
+                names = task.get("names")
+                yield task, do({**task, "names": names[:-1]} if names else task)
+
+    with pytest.raises(LastLayerError, match="expected 3000 rows in the sum of all parts, got"):
+        learn(folder, tmp_path / "parts", Losing())
+
+
+def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
+    """Its task is done again by another."""
+    folder = piles.parquet(tmp_path / "shards", pieces=3)
+    script = tmp_path / "sitecustomize.py"
+    script.write_text(
+        "import os, pathlib, sys\n"
+        "mark = pathlib.Path(__file__).parent / 'killed'\n"
+        "if 'lastlayer.shards.worker' in sys.orig_argv and not mark.exists():\n"
+        "    mark.touch()\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+        clf = ll.HeadClassifier("slda", random_state=0)
+        with closing(Local(2)) as runner:
+            fit_shards(folder, clf, Wish(label="species"), runner=runner, group_bytes=1)
+    assert (tmp_path / "killed").exists()
+    assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with signals")
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    """The command, killed at random moments: the same head in the end, and no half of one."""
+    folder, out = piles.parquet(tmp_path / "shards", pieces=6), tmp_path / "head.safetensors"
+    script = (
+        "from lastlayer.cli import main; from lastlayer.shards import local, plan;"
+        "local.cores = lambda: 1; plan.LEAST = 1; plan.BESIDE_STATE = 0; main()"
+    )
+    command = [sys.executable, "-c", script, "fit", str(folder), "--head", "slda"]
+    command += ["--label", "species", "--out", str(out)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    chance, killed = random.Random(0), 0
+    while killed < KILLS:
+        child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+        begin = time.monotonic()
+        parts = set(tmp_path.glob("head.safetensors.parts/*"))
+        while child.poll() is None and set(tmp_path.glob("head.safetensors.parts/*")) <= parts:
+            assert time.monotonic() - begin < 120
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.2))
+        child.send_signal(signal.SIGKILL)
+        if child.wait() != -signal.SIGKILL:
+            break  # it was finished before
+        killed += 1
+        if out.exists():
+            break
+    assert killed
+    command += [*["--force"] * out.exists()]
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+    expected = ll.fit(folder, "slda", label="species")
+    assert_same(ll.HeadClassifier.load(out), expected, TEST)
+    assert not list(tmp_path.glob("*.parts"))

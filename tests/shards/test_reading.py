@@ -1,0 +1,146 @@
+"""Shards are read some rows at a time, whatever their format, and verified all the same."""
+
+from pathlib import Path
+
+import numpy as np
+import piles
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+
+import lastlayer as ll
+from lastlayer.errors import FileFormatError, ShapeError
+from lastlayer.features.tables import Table, open_table
+from lastlayer.features.tables.arrays import open_array
+from lastlayer.files import TensorStream
+from lastlayer.shards import plan, reading
+from lastlayer.shards.listing import Shard
+
+Z, Y = piles.data()
+
+
+def arrow(path: Path, file: bool) -> Path:
+    vectors = pa.array([row.tolist() for row in Z], pa.list_(pa.float32()))
+    table = pa.table({"z": vectors, "species": pa.array(list(Y)).dictionary_encode()})
+    make = pa.ipc.new_file if file else pa.ipc.new_stream
+    with make(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=170)
+    return path
+
+
+def table_of(kind: str, folder: Path) -> Table:
+    if kind == "npy":
+        np.save(folder / "z.npy", Z)
+        return open_array(folder / "z.npy")
+    if kind == "safetensors":
+        piles.tensors(folder, pieces=1)
+        return open_table(folder / "part-0.safetensors")[""]
+    if kind.startswith("arrow"):
+        return open_table(arrow(folder / "a.arrow", kind == "arrow file"))[""]
+    piles.frame(Z, list(Y)).write_parquet(folder / "a.parquet", row_group_size=700)
+    return open_table(folder / "a.parquet")[""]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow file", "arrow stream", "npy", "safetensors"])
+def test_a_table_is_read_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The same as at once, and never at once."""
+    table = table_of(kind, tmp_path)
+    column = next(name for name, dimensions in table.columns.items() if dimensions == 2)
+    labels = [name for name in table.columns if name != column]
+    whole = table.read([column], labels)
+    monkeypatch.setattr(Table, "read", None)
+    object.__setattr__(table, "get", None)
+    pieces = list(table.read_pieces([column], labels, 100))
+    assert max(len(piece[column]) for piece in pieces) <= 100
+    assert len(pieces) >= 30
+    for name, values in whole.items():
+        assert np.concatenate([piece[name] for piece in pieces]).tolist() == values.tolist()
+    first = next(iter(table.read_pieces([column], [], 1, most=1)))
+    assert first[column].tolist() == Z[:1].tolist()
+
+
+def test_an_arrow_stream_that_is_cut_off(tmp_path: Path) -> None:
+    path = arrow(tmp_path / "a.arrow", file=False)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    table = open_table(path)[""]
+    with pytest.raises(FileFormatError, match=r"a\.arrow is cut off, or damaged"):
+        list(table.read_pieces(["z"], ["species"], 100))
+
+
+def test_columns_of_another_length(tmp_path: Path) -> None:
+    from safetensors.torch import save_file  # noqa: PLC0415
+
+    save_file({"z": torch.zeros(250, 3), "y": torch.zeros(200).long()}, tmp_path / "a.safetensors")
+    table = open_table(tmp_path / "a.safetensors")[""]
+    with pytest.raises(ShapeError, match=r"expected .* values in column 'y', got"):
+        list(table.read_pieces(["z"], ["y"], 100))
+
+
+def test_a_file_of_ours_is_read_once_and_verified(tmp_path: Path) -> None:
+    data = ll.Features.from_arrays(Z, list(Y), test=0.1)
+    path = tmp_path / "a.safetensors"
+    data.save(path)
+    stream = TensorStream(path, "features")
+    assert torch.equal(torch.cat(list(stream.rows("train.z", 77))), data.train.z)
+    stream.verify()  # the labels and the test set, which were not read
+    held = stream.held["test.y"]
+    content = bytearray(path.read_bytes())
+    content[held.begin] ^= 1
+    path.write_bytes(bytes(content))
+    stream = TensorStream(path, "features")
+    list(stream.rows("train.z", 1000))
+    with pytest.raises(FileFormatError, match="was altered after it was written"):
+        stream.verify()
+
+
+def test_few_rows_at_a_time(tmp_path: Path) -> None:
+    """What is in memory depends on the size of a row, and not on that of a shard."""
+    folder = piles.parquet(tmp_path / "shards", pieces=1)
+    shard, wish = Shard.of(folder / "part-0.parquet"), reading.Wish(label="species")
+    about, _ = reading.look_at(shard, wish)
+    assert about == reading.About(piles.H, piles.N, numbers=False)
+    for width in (1, 768, 100_000_000):
+        rows = reading._rows_of(width)
+        assert rows == 1 or 4 * width * rows <= reading.BYTES
+        assert rows <= reading.MOST_ROWS
+    pieces = list(reading.read_shard(shard, wish, about))
+    assert torch.equal(torch.cat([z for z, _ in pieces]), torch.from_numpy(Z))
+
+
+SIZES = [(100, 10), (1000, 10), (3, 5000), (20_000, 64), (1, 1 << 20)]
+
+
+@pytest.mark.parametrize(("shards", "megabytes"), SIZES)
+def test_groups(shards: int, megabytes: int) -> None:
+    """Each shard is in one group, in its order; groups are neither tiny nor many."""
+    listed = [Shard(f"/{k}", megabytes << 20, 0) for k in range(shards)]
+    head = ll.make_head("slda", in_features=768, n_classes=1000)
+    size = plan._suitable(listed, head)
+    groups = plan._groups(listed, size)
+    assert [k for start, stop in groups for k in range(start, stop)] == list(range(shards))
+    assert len(groups) <= 2 * plan.MOST
+    assert size >= plan.LEAST
+    assert len(groups) >= min(shards, plan.FEW) // 2
+
+
+def test_labels_beside_features_may_come_in_other_pieces(tmp_path: Path) -> None:
+    folder = piles.clip_retrieval(tmp_path, pieces=1)
+    shard = Shard.of(
+        folder / "img_emb" / "img_emb_0.npy", folder / "metadata" / "metadata_0.parquet"
+    )
+    wish = reading.Wish(label="species")
+    about, counts = reading.look_at(shard, wish)
+    assert sum(counts.values()) == piles.N
+    pieces = list(reading.read_shard(shard, wish, about))
+    names = [called[code] for _, (codes, called) in pieces for code in codes]
+    assert names == list(Y)
+    short = pl.read_parquet(folder / "metadata" / "metadata_0.parquet")[:-1]
+    short.write_parquet(folder / "metadata" / "metadata_0.parquet")
+    shard = Shard.of(Path(shard.path), Path(shard.labels))
+    about, _ = reading.look_at(shard, wish)
+    with pytest.raises(ShapeError, match="as many rows in"):
+        list(reading.read_shard(shard, wish, about))
