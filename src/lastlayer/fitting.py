@@ -74,6 +74,11 @@ def fit(
             "expected a folder or a pattern of shards: ray, parts and broken are for them"
         )
     share = settings.get("calibration")
+    if sharded and share is not None:
+        raise OptionError(
+            "cannot hold rows of shards out to calibrate with: leave out calibration, and "
+            "calibrate the head afterwards, with rows that are in no shard"
+        )
     held = None if share is None else HeldOut(share)
     found = [] if sharded else read_rows(cast(Source, data), rows, embedding=embedding, label=label)
     if isinstance(head, HeadClassifier):
