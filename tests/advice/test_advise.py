@@ -256,7 +256,7 @@ def test_a_table_with_a_split_keeps_it(tmp_path):
 def test_an_embedding_is_for_a_table():
     options = ["--embedding", "z", "--incremental", "2"]
     result = CliRunner().invoke(app, ["advise", "cifar10", *options])
-    assert "--embedding is for a table, and cifar10 is none" in str(result.exception)
+    assert "--embedding is for tables, and cifar10 is not one" in str(result.exception)
 
 
 def test_the_command_wants_one_stream(tmp_path):
