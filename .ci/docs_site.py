@@ -25,7 +25,14 @@ OF_ROOT = {
 NAV: dict[str, list[str]] = {
     "What is it?": ["index.md", "glossary.md"],
     "Which head for my data?": ["features.md", "advise.md", "scenarios.md", "compare.md"],
-    "How do I use it?": ["use.md", "unknown.md", "scikit-learn.md", "layers.md", "own-images.md"],
+    "How do I use it?": [
+        "use.md",
+        "unknown.md",
+        "scikit-learn.md",
+        "scale.md",
+        "layers.md",
+        "own-images.md",
+    ],
     "What are the heads?": ["heads/*"],
     "Why does mine forget?": ["study.md", "report.md", "gallery.md", "analysis.md", "replay.md"],
     "Does it hold?": ["reproduction.md", "performance.md", "promises.md", "data/*", "decisions/*"],

@@ -212,6 +212,20 @@ def test_cost_stands_beside_accuracy(page: Page) -> None:
     assert labels == {f"{head}, {size}" for head, (size, _) in kept.items()}
 
 
+def test_everything_at_once_is_the_converged_reference_where_there_is_one(tmp_path: Path) -> None:
+    tables = make_tables(load(write_study(tmp_path, own())))
+    assert tables["references"].is_empty()  # as in studies of earlier versions: the best head
+    rows = {"features": [MINE], "label": ["class"], "mean": [88.25]}
+    first = make_sections({**tables, "references": pl.DataFrame(rows)})[0]
+    assert "all data at once (softmax regression, 88.25 %)" in first.words[0]
+    bars = [row for row in first.panels[0].figures[0].rows if row["role"] == "all data at once"]
+    assert {(row["name"], row["mean"]) for row in bars} >= {("softmax regression", 88.25)}
+    assert "as a bar a softmax regression retrained on all data at once" in first.panels[0].caption
+    other = pl.DataFrame({**rows, "label": ["domain"]})  # of the other label the best head is known
+    first = make_sections({**tables, "references": other})[0]
+    assert "as a bar what is reached with all data at once" in first.panels[0].caption
+
+
 # Charts.
 
 

@@ -10,7 +10,7 @@ from lastlayer.errors import DataError, OptionError, UnknownNameError
 from lastlayer.features import Features
 from lastlayer.scenarios import incremental
 from lastlayer.study import Run, ScenarioSpec, rank, upper_bound
-from lastlayer.study.comparison import WORK
+from lastlayer.study.references import WORK
 from lastlayer.study.scenario_spec import GivenScenario
 
 DATA = small_data()

@@ -1,5 +1,6 @@
 """Conducting a study: nothing is made twice, and what goes wrong loses nothing."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,11 @@ from small_data import N_CLASSES, H, small_data
 
 from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS, trace_losses
 from lastlayer.catalogue import PAPER_HEADS
-from lastlayer.errors import BusyError, PlanError, WriteError
-from lastlayer.features import Features
+from lastlayer.errors import BusyError, FileFormatError, PlanError, WriteError
+from lastlayer.features import Features, load_features
 from lastlayer.results import Study, load_study
 from lastlayer.results.store import open_store
+from lastlayer.study import references, upper_bound
 from lastlayer.study.conduct import Watch, conduct
 from lastlayer.study.plan import Plan
 from lastlayer.study.prepare import Prepared, prepare
@@ -58,6 +60,51 @@ def test_every_run_is_kept_with_its_measures(file: str, tmp_path: Path) -> None:
         assert (row["lost"] is None) == (row["head"] == "knn")
     assert study.about["plan"] == "text"
     assert study.data[file].in_features == H
+
+
+def test_what_retraining_reaches_is_kept_with_the_data_and_made_once(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of({"features": file, **INCREMENTAL})
+    study, _ = make(plan, tmp_path / "out")
+    expected = upper_bound(load_features(file), "incremental:3", device="cpu").accuracy
+    assert study.data[file].references == {"y": expected}
+    assert expected > study.done["final"].mean()
+
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("it was retrained again")
+
+    monkeypatch.setattr(references, "reference", again)
+    study, made = make(plan, tmp_path / "out")
+    assert made == []
+    assert study.data[file].references == {"y": expected}
+
+
+def test_data_that_are_too_large_to_retrain_on_have_no_reference(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(references.WORK, "cpu", 1.0)
+    study, made = make(plan_of({"features": file, **INCREMENTAL}), tmp_path / "out")
+    assert len(made) == study.done.height == 8
+    assert study.data[file].references == {}
+
+
+@pytest.mark.parametrize("odd", ['{"y": 2.0}', '{"y": "a"}', "[]", '{"y": NaN}', "7"])
+def test_references_that_are_none_are_refused_and_made_again(
+    file: str, tmp_path: Path, odd: str
+) -> None:
+    plan = plan_of({"features": file, **INCREMENTAL})
+    first, _ = make(plan, tmp_path / "out")
+    with open_store(tmp_path / "out") as store:
+        known = first.data[file]
+        about = {"names": known.names, "origin": known.origin, "n_train": 9, "n_test": 9,
+                 "in_features": H, "references": json.loads(odd)}  # fmt: skip
+        store.describe("text", {file: (known.fingerprint, about)}, version="1")
+    with pytest.raises(FileFormatError, match="references are not shares by label"):
+        load_study(tmp_path / "out")
+    again, made = make(plan, tmp_path / "out")
+    assert made == []
+    assert again.data[file].references == first.data[file].references
 
 
 def test_a_finished_study_does_nothing_and_a_larger_plan_only_what_is_new(

@@ -57,6 +57,14 @@ class Store:
             )
             seal_data(cursor)
 
+    def references(self) -> dict[str, tuple[str, dict[str, float]]]:
+        """Return of each feature set its fingerprint, and what retraining on it was seen to reach.
+
+        By label, from 0 to 1; nothing in files of earlier versions.
+        """
+        rows = self._connection.execute("SELECT name, fingerprint, about FROM data")
+        return {name: (mark, _references(about)) for name, mark, about in rows}
+
     def plan(self, wanted: Mapping[str, Columns]) -> dict[str, tuple[int, str]]:
         """Plan runs by digest; runs that are no longer planned are dropped.
 
@@ -127,6 +135,15 @@ class Store:
     def _give_up(self) -> None:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+
+def _references(about: str) -> dict[str, float]:
+    """Take references from what is known of data; what is none is made again."""
+    try:
+        found = json.loads(about)["references"]
+        return {str(label): float(value) for label, value in found.items() if 0 <= value <= 1}
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
 @contextmanager

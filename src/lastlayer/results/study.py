@@ -5,7 +5,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,14 @@ class Data:
     n_train: int
     n_test: int
     in_features: int
+    references: Mapping[str, float] = field(default_factory=dict)
+    """What a softmax regression reaches that is retrained on everything, by label, from 0 to 1."""
+
+    def __post_init__(self) -> None:
+        """Refuse references that are not shares by label."""
+        values = self.references.values() if isinstance(self.references, Mapping) else [None]
+        if not all(isinstance(value, float | int) and 0 <= value <= 1 for value in values):
+            raise ValueError(f"references are not shares by label: {self.references!r:.100}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

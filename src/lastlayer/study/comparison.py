@@ -19,16 +19,14 @@ from lastlayer.scenarios import Scenario
 from lastlayer.study.heads.execute import choose_device, execute
 from lastlayer.study.heads.run import MOST_SEED, Run
 from lastlayer.study.ranking import Bound
+from lastlayer.study.references import retrained
 from lastlayer.study.result import Failure, Result
 from lastlayer.study.scenario_spec import AnyScenario, GivenScenario, ScenarioSpec
 from lastlayer.training.feed import map_rows
 from lastlayer.training.pool import Stream
-from lastlayer.training.reference import reference
 
 MOST_ORDERS = 10_000
 SOFTMAX = "softmax regression"
-WORK = {"cpu": 3e10, "cuda": 3e12}  # rows × features × classes that are retrained on
-ROOM = {"cpu": 1 << 30, "cuda": 1 << 34}  # bytes of features, mapped where there is a map
 
 
 def compare(
@@ -101,16 +99,10 @@ def upper_bound(
     made = _spec(scenario).build(data, order=0)
     where = choose_device(device)
     rows = torch.cat(made.tasks)
-    z, y = data.train.z[rows].float().to(where), data.train.labels[made.label][rows].to(where)
     map = None if behind is None else _map_of(behind, data, made)
-    width = z.shape[1] if map is None else map.width
-    if len(z) * width * made.n_classes > WORK[where.type] or 4 * len(z) * width > ROOM[where.type]:
-        size = f"{len(z)} rows × {width} features × {made.n_classes} classes"
-        raise DataError(f"{size} are too many to retrain on here")
-    found = reference(z, y, made.n_classes, map=map if map is None else map.to(where), quick=True)
-    right = found.predict(data.test.z.float().to(where)).cpu() == data.test.labels[made.label]
+    accuracy = retrained(data, made.label, made.n_classes, where, rows, map)
     name = SOFTMAX if map is None else f"{SOFTMAX} behind the map of {behind}"
-    return Bound(name, float(right.double().mean()))
+    return Bound(name, accuracy)
 
 
 def _map_of(head: str, data: Features, made: Scenario) -> FeatureMap:

@@ -8,9 +8,11 @@ from typing import Any
 
 from lastlayer.progress import Tell
 from lastlayer.results.store import open_store
+from lastlayer.study.heads.execute import choose_device
 from lastlayer.study.kinds import WORKSHOPS
 from lastlayer.study.prepare import Prepared
 from lastlayer.study.record import columns_of, record
+from lastlayer.study.references import Known, references
 from lastlayer.study.result import Outcome
 from lastlayer.study.run import AnyRun, Maker, RunData, Work
 
@@ -49,7 +51,12 @@ def conduct(
     watch = watch or Watch()
     with open_store(out, wait, watch.on_wait) as store:
         marks = {run.features: _mark(run, ready.data[run.features]) for run in ready.runs.values()}
-        about = {name: (mark, _about(ready.data[name])) for name, mark in marks.items()}
+        known = {
+            name: by_label
+            for name, (mark, by_label) in store.references().items()
+            if by_label and marks.get(name) == mark  # else the data or the method have changed
+        }
+        about = _about_all(ready, marks, known)
         store.describe(text, about, version=version)
         states = store.plan(
             {
@@ -70,6 +77,9 @@ def conduct(
                 new = [outcome for outcome in outcomes if outcome.run not in kept]
                 store.save([record(digests[outcome.run], outcome) for outcome in new])
                 watch.on_kept(new)
+        found = references(ready, known, choose_device(device))
+        if found != known:
+            store.describe(text, _about_all(ready, marks, found), version=version)
 
 
 def _together(
@@ -90,6 +100,16 @@ def _together(
 def _mark(run: AnyRun, data: RunData) -> str:
     """Return a name for data and method: when either changes, earlier results no longer count."""
     return f"{data.fingerprint}/{run.method}"
+
+
+def _about_all(
+    ready: Prepared, marks: Mapping[str, str], references: Known
+) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return what is kept of the data: their mark, what they are, and what retraining reaches."""
+    return {
+        name: (mark, _about(ready.data[name]) | {"references": dict(references.get(name, {}))})
+        for name, mark in marks.items()
+    }
 
 
 def _about(data: RunData) -> dict[str, Any]:

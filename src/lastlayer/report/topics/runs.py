@@ -17,6 +17,7 @@ SIZES = ("train_samples", "test_samples", "in_features")
 NAMED = 3  # data sets in a title, at most
 ABOUT = texts("what", "value")
 DATA = texts("features") | integers(*SIZES) | texts("classes", "fingerprint")
+REFERENCE = texts("features", "label") | numbers("mean")
 PLACE = texts("features", "scenario", "preset", "head", "mask") | numbers("lr") | texts("trouble")
 
 
@@ -40,6 +41,16 @@ def data(study: Study) -> pl.DataFrame:
 
 def _classes(names: Mapping[str, list[str]]) -> str:
     return clean(", ".join(f"{label}: {len(classes)}" for label, classes in names.items()))
+
+
+def references(study: Study) -> pl.DataFrame:
+    """Return what a softmax regression reaches on everything at once; earlier studies have none."""
+    rows = (
+        (name, label, 100 * accuracy)
+        for name, d in study.data.items()
+        for label, accuracy in d.references.items()
+    )
+    return rows_as(REFERENCE, rows).sort("features", "label")
 
 
 def troubles(study: Study) -> pl.DataFrame:
@@ -66,6 +77,7 @@ def _all_runs(study: Study) -> pl.DataFrame:
 
 SHEET = Sheet("about", ABOUT, about)
 SETS = Sheet("data", DATA, data)
+REFERENCES = Sheet("references", REFERENCE, references)
 TROUBLES = Sheet("troubles", PLACE | integers("runs"), troubles)
 
 
