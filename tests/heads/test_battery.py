@@ -412,19 +412,6 @@ def test_unknown_turns_away_the_strangest_and_no_others(name: str, preset: str) 
 
 
 @every_head
-def test_a_head_of_any_type_is_calibrated(name: str, preset: str) -> None:
-    z, y = blobs(seed=1)
-    for dtype in (torch.float32, torch.float64):
-        head = trained(name, preset)
-        head(z)
-        head.to(dtype)
-        head.calibrate(z.double(), y)
-        assert head.novelty(z.half()).isfinite().all()
-        assert head.probabilities(z).isfinite().all()
-        assert (head.predict(z, unknown=0.5) == -1).any()
-
-
-@every_head
 def test_what_changes_a_head_outdates_its_calibration(
     name: str, preset: str, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.covariance import OAS
 from sklearn.neighbors import NearestNeighbors
-from streams import H, batches, blobs, make_head, trained
+from streams import EVERY_HEAD, H, batches, blobs, make_head, trained
 from torch import Tensor
 
 import lastlayer as ll
@@ -258,6 +258,19 @@ def test_knn_is_calibrated_although_some_classes_get_no_vote() -> None:
     # Nothing can be told from such rows: no worse than to know nothing.
     loss = -found.gather(1, y[600:, None]).log().mean().item()
     assert loss < math.log(30) + 0.02
+
+
+@pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
+def test_a_head_of_any_type_is_calibrated(name: str, preset: str) -> None:
+    z, y = blobs(seed=1)
+    for dtype in (torch.float32, torch.float64):
+        head = trained(name, preset)
+        head(z)
+        head.to(dtype)
+        head.calibrate(z.double(), y)
+        assert head.novelty(z.half()).isfinite().all()
+        assert head.probabilities(z).isfinite().all()
+        assert (head.predict(z, unknown=0.5) == -1).any()
 
 
 @pytest.mark.parametrize("name", ["mean", "slda", "knn", "random_ridge", "linear", "cosine+single"])
