@@ -3,7 +3,7 @@
 python -m benchmarks.scale rates  [--rows 160000] [--folder DIR]
 python -m benchmarks.scale curves [--folder DIR]
 python -m benchmarks.scale memory [--gigabytes 4] [--folder DIR]
-python -m benchmarks.scale large  [--classes 1000] [--folder DIR]
+python -m benchmarks.scale large  [--classes 1000] [--steps fit,predict,advise] [--folder DIR]
 python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
 
 Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
@@ -15,6 +15,7 @@ over processes, so that what else a machine does matters little; seconds on the 
 import argparse
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -261,7 +262,12 @@ def watch_command(command: list[str]) -> tuple[float, list[int], str]:
 def memory(folder: Path, gigabytes: float) -> None:
     for kind, each in (("parquet", 4 * H), ("safetensors", 2 * H)):
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            files = write(Path(place) / kind, kind, int(gigabytes * 1e9 / each / SHARD) * SHARD)
+            files = write(Path(place) / kind, kind, SHARD)
+            for number in range(
+                1, int(gigabytes * 1e9 / each / SHARD)
+            ):  # what is in it is the same
+                files.append(files[0].with_stem(f"part-{number:04}"))
+                shutil.copy(files[0], files[-1])
             size = sum(file.stat().st_size for file in files)
             command = ["fit", str(Path(place) / kind), "--head", "slda"]
             took, peak, said = watch_command([*command, "--out", f"{place}/head.safetensors"])
@@ -274,7 +280,7 @@ def memory(folder: Path, gigabytes: float) -> None:
             )
 
 
-def large(folder: Path, classes: int, rows: int = 1_280_000) -> None:
+def large(folder: Path, classes: int, steps: list[str], rows: int = 1_280_000) -> None:
     """Fit, ask and advise with one features file of the size of ImageNet."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         subprocess.run(
@@ -286,8 +292,10 @@ def large(folder: Path, classes: int, rows: int = 1_280_000) -> None:
         for command in (
             ["fit", path, "--head", "slda", "--out", head],
             ["predict", head, path, "--rows", "test", "--out", f"{place}/labels.parquet"],
-            ["advise", path, "--heads", "mean,slda,ridge"],
+            ["advise", path, "--scenario", "iid", "--heads", "mean,slda,ridge"],
         ):
+            if command[0] not in steps:
+                continue
             took, peak, said = watch_command(command)
             print(
                 f"  {command[0]:8} {took:6.0f} s, peak {peak[0] / 2**20:6.0f} MiB: {said}",
@@ -337,6 +345,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--steps", default="fit,predict,advise", help="of large")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     asked = parser.parse_args()
     if asked.what == "make":
@@ -349,7 +358,7 @@ def main() -> None:
             "rates": lambda: rates(folder, asked.rows or 160_000, asked.rounds),
             "curves": lambda: curves(folder),
             "memory": lambda: memory(folder, asked.gigabytes),
-            "large": lambda: large(folder, asked.classes),
+            "large": lambda: large(folder, asked.classes, asked.steps.split(",")),
             "ray": lambda: on_ray(folder, asked.rows or 160_000),
         }
         do[asked.what]()

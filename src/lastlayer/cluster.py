@@ -176,8 +176,7 @@ class Cluster:
             raise
         except self.ray.exceptions.RayError as error:
             raise LastLayerError(
-                f"the Ray cluster lost a task {RETRIES} times: {say(error)}; run this again, and "
-                "it goes on"
+                f"the Ray cluster lost a task {RETRIES} times: {say(error)}; rerun to resume"
             ) from error
 
 

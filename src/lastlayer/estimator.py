@@ -107,7 +107,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from scratch; or, where that ends with an error, stay as before."""
+        """Learn from scratch; on error, stay as before."""
         with self._all_or_nothing():
             z, labels = self._check(X, y, reset=True)
             self._begin(unique_labels(labels))
@@ -119,7 +119,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
-        """Go on learning, as from the next task; ``classes`` may name labels to come.
+        """Keep learning, as from the next task; ``classes`` may name labels to come.
 
         It learns every row: what was calibrated is out of date until ``calibrate``. After an error
         nothing of the call is learned.
@@ -136,14 +136,14 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Find out how sure to be, on rows that were not learned; see ``Head.calibrate``."""
+        """Calibrate on rows that were not learned; see ``Head.calibrate``."""
         check_is_fitted(self, "head_")
         z, labels = self._check(X, y, reset=False)
         self.head_.calibrate(self._divided(z), self._columns_of(labels))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
-        """Give the label with the largest logit."""
+        """Return the label with the largest logit."""
         winners = self._logits(X).argmax(axis=1)
         labels: Array = self.classes_[winners]
         return labels
@@ -151,7 +151,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_or_unknown(
         self, X: ArrayLike, share: float = 0.05, unknown_label: object = None
     ) -> Array:
-        """Give the label, or ``unknown_label`` where an input is too strange to be of any class.
+        """Return the label, or ``unknown_label`` where an input is too strange to be of any class.
 
         At most this share of inputs like those of the calibration is turned away (on average over
         calibrations, and over all classes together); of what is of no class, as much as can be
@@ -174,12 +174,12 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.where((novelty > limit).numpy(), other, labels)
 
     def novelty(self, X: ArrayLike) -> Array:
-        """Give how strange each input is: the larger, the less like anything learned."""
+        """Return how strange each input is: the larger, the less like anything learned."""
         check_is_fitted(self, "head_")
         return self.head_.novelty(self._features(X)).numpy()
 
     def predict_proba(self, X: ArrayLike) -> Array:
-        """Give how probable each label is, in the order of ``classes_``.
+        """Return how probable each label is, in the order of ``classes_``.
 
         They mean what they say if the classifier was calibrated. If not, they are the softmax of
         the logits, over the head's own temperature where it has one (``Head.probabilities``); for
@@ -189,9 +189,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._in_order(self.head_.probabilities(self._features(X)), 0)
 
     def decision_function(self, X: ArrayLike) -> Array:
-        """Give the logits in the order of ``classes_``; of two classes, their difference.
+        """Return the logits in the order of ``classes_``; of two classes, their difference.
 
-        In place of −∞ stands a very low number, since scikit-learn's scores take numbers only.
+        A very low number replaces −∞, since scikit-learn's scores accept only finite numbers.
         """
         logits = np.maximum(self._logits(X), LOWEST)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
@@ -241,7 +241,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         write_head(path, head.name, head.settings, head.state_dict(), parts)
 
     def as_module(self, share: float | None = None, dtype: torch.dtype | None = None) -> Inference:
-        """Give what answers as a module; its classes are ``head_.class_names``, in their order.
+        """Return what answers as a module; its classes are ``head_.class_names``, in their order.
 
         Args:
             share: of known inputs that may be turned away, with class −1; None: none are.
@@ -261,7 +261,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what ``save`` wrote, or any head's file; it goes on with ``partial_fit``."""
+        """Read what ``save`` wrote, or any head's file; ``partial_fit`` continues it."""
         file = read_head(path)
         head = head_of(file, path)
         try:
@@ -285,7 +285,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def learn_rows(
         self, z: Tensor, y: Tensor, names: Sequence[str], held: HeldOut | None = None
     ) -> Self:
-        """Learn features (n, h) from where they lie, in batches: classes ``y``, called ``names``.
+        """Learn features (n, h), on disk or in memory, in batches; classes ``y`` have ``names``.
 
         A first call is ``fit``, and the head's classes are then these; a later one ``partial_fit``.
         After an error it has learned the batches before: nothing is kept to undo them, since the
@@ -368,7 +368,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def answer_rows(self, z: Tensor, unknown: float | None = None) -> tuple[Array, Array, Array]:
-        """Answer features (n, h) from where they lie.
+        """Predict features (n, h), on disk or in memory.
 
         Args:
             z: the features.
@@ -391,13 +391,13 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes_[winners], shares.max(axis=1), (novelty <= limit).numpy()
 
     def label_like(self, name: str) -> Any:
-        """Give the label that is written so: of the labels' own type."""
+        """Return the label with this name, of the labels' own type."""
         labels = dict(zip(map(str, self.classes_.tolist()), self.classes_.tolist(), strict=True))
         return look_up(name, labels, "class")
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Be as before if the block ends with an error, an interrupt among them."""
+        """Restore the state before the block if it ends with an error or an interrupt."""
         before = self.__dict__.copy()
         random = self._random.get_state() if hasattr(self, "_random") else None
         try:
@@ -423,7 +423,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._take_labels(classes)
 
     def _take_labels(self, labels: Array) -> None:
-        """Take the labels of the head's classes 0, 1, …; ``classes_`` are they, sorted."""
+        """Set the labels of the head's classes 0, 1, …; ``classes_`` holds them sorted."""
         self._column = np.argsort(labels, kind="stable")
         self.classes_ = labels[self._column]
         self._name_classes()
@@ -435,7 +435,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head_.class_names = by_column
 
     def _welcome(self, classes: Array) -> None:
-        """Give labels not met before the next columns of the head; ``classes_`` stays sorted."""
+        """Return new labels the next columns of the head; ``classes_`` stays sorted."""
         if len(classes) <= len(self.classes_) and np.isin(classes, self.classes_).all():
             return
         classes = unique_labels(self.classes_, classes)
@@ -450,7 +450,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "head_")
         if label in self.classes_.tolist():
             raise OptionError(
-                f"expected an unknown_label that is none of the classes, got {short(label)}"
+                f"expected an unknown_label that is not one of the classes, got {short(label)}"
             )
 
     def _hold_out(self, y: Tensor, share: float | None) -> Tensor | None:
@@ -475,7 +475,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch))
 
     def _columns_of(self, labels: Array) -> Tensor:
-        """Give the head's classes of labels, which must all be known."""
+        """Return the head's classes of labels, which must all be known."""
         text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.classes_))
         if text != known_text:
             kinds = [f"{kind_of(a.tolist()[0])}" for a in (self.classes_, labels) if len(a)]
@@ -492,7 +492,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(self._column[place])
 
     def _labels_like(self, names: Sequence[str]) -> Array:
-        """Give labels, as a file of features names them, of the type that the classifier has."""
+        """Return labels, as a file of features names them, of the type that the classifier has."""
         try:
             return _labels_of(names, _kind_of_labels(self.classes_))
         except ValueError as error:
@@ -505,7 +505,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "head_")
         if z.shape[1] != self.n_features_in_:
             raise ShapeError(
-                f"expected features of size {self.n_features_in_} as the head has learned, got "
+                f"expected {self.n_features_in_} features per row, as the head has learned, got "
                 f"{z.shape[1]}"
             )
 
@@ -540,7 +540,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._divided(_tensor(z))
 
     def _in_order(self, answers: Tensor, missing: float) -> Array:
-        """Give answers (n, n_classes) of the head in the order of ``classes_``."""
+        """Return answers (n, n_classes) of the head in the order of ``classes_``."""
         found: Array = answers.numpy()
         # A label that ``classes`` has only named has no column until it is seen.
         if lacking := len(self.classes_) - found.shape[1]:
@@ -565,12 +565,12 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _tensor(z: Array) -> Tensor:
-    """Make a tensor of an array, which torch wants writable and without negative strides."""
+    """Return a tensor of an array, which torch wants writable and without negative strides."""
     return torch.from_numpy(np.require(z, requirements=["C", "W"]))
 
 
 def _kind_of_labels(labels: Array) -> str:
-    """Name the type of labels, so that they can be had again from their names."""
+    """Return the name of the labels' type, so that names can be turned back into labels."""
     if labels.dtype.kind == "U":
         return "str"
     if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
@@ -581,7 +581,7 @@ def _kind_of_labels(labels: Array) -> str:
 
 
 def _labels_of(names: Sequence[str], kind: str) -> Array:
-    """Give labels of a type, as ``_kind_of_labels`` names it, that are written so."""
+    """Return the labels with these names, of a type that ``_kind_of_labels`` named."""
     if kind in ("str", "object"):
         return np.array(names, dtype=object if kind == "object" else np.str_)
     dtype = np.dtype(kind)
@@ -594,7 +594,7 @@ def _labels_of(names: Sequence[str], kind: str) -> Array:
 
 
 def _settings_of(file: HeadFile, head: Head) -> dict[str, Any]:
-    """Give what makes such a classifier; of a head's own file, what made the head."""
+    """Return what makes such a classifier; of a head's own file, what made the head."""
     kept = dict(file.parts.get("classifier", {}))
     kept.pop("random", None)
     if kept:

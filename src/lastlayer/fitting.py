@@ -1,4 +1,4 @@
-"""From data to a classifier that is kept: fit, go on, answer, forget."""
+"""From data to a saved classifier: fit, train further, predict, forget."""
 
 import os
 from collections.abc import Callable
@@ -44,7 +44,7 @@ def fit(
         data: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes; or
             shards: a folder, a pattern such as ``shards/*.parquet`` where no file has that very
             name, or a list of files. Shards are read some rows at a time, on all cores.
-        head: The name of a head; or the file of one, or a classifier, which goes on learning.
+        head: The name of a head; or a head's file, or a classifier, to train it further.
         rows: ``train``, ``validation``, ``test`` or ``all``.
         embedding: The columns of embeddings, if ``data`` is a table.
         label: The label column to learn, if not the usual one.
@@ -74,6 +74,11 @@ def fit(
             "expected a folder or a pattern of shards: ray, parts and broken are for them"
         )
     share = settings.get("calibration")
+    if sharded and share is not None:
+        raise OptionError(
+            "cannot hold rows of shards out to calibrate with: leave out calibration, and "
+            "calibrate the head afterwards, with rows that are in no shard"
+        )
     held = None if share is None else HeldOut(share)
     found = [] if sharded else read_rows(cast(Source, data), rows, embedding=embedding, label=label)
     if isinstance(head, HeadClassifier):
@@ -236,7 +241,7 @@ def _go_on_with(clf: HeadClassifier, settings: dict[str, Any]) -> None:
     wrong = settings.keys() - {"epochs", "batch_size", "calibration"}
     if wrong:
         raise OptionError(
-            f"a head that goes on learning stays as it was made: leave out {', '.join(wrong)}"
+            f"a head that is trained further keeps its settings: leave out {', '.join(wrong)}"
         )
     clf.set_params(**settings)
 

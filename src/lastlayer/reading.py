@@ -88,11 +88,11 @@ def check_ordinary(path: Path, what: str, hint: str = "") -> None:
 def _nearest(path: Path) -> str:
     """Return a question about the nearest name in the folder, if one is near."""
     try:
-        names = [entry.name for entry in islice(os.scandir(path.parent), NAMES)]
+        names = {Path(e.name).stem: e.name for e in islice(os.scandir(path.parent), NAMES)}
     except OSError:  # the folder is missing too, or may not be read
         return ""
-    near = get_close_matches(path.name[:200], names, n=1, cutoff=0.75)
-    return f"; did you mean '{printable(str(path.parent / near[0]))}'?" if near else ""
+    near = get_close_matches(path.stem[:200], names, n=1, cutoff=0.7)
+    return f"; did you mean '{printable(str(path.parent / names[near[0]]))}'?" if near else ""
 
 
 def check_growth(path: Path, size: int, what: str) -> None:

@@ -40,7 +40,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
 
     week = "fit week.parquet --label species --head head.safetensors"
     assert run(monkeypatch, week) == 0
-    assert "went on with slda on 20 rows; 4 classes" in capsys.readouterr().out
+    assert "further trained slda on 20 rows; 4 classes" in capsys.readouterr().out
     fit("week.parquet", clf, label="species")
     assert_same_head("head.safetensors", clf)
 
@@ -103,7 +103,10 @@ WRONG = {
     "unknown labels": ("forget h.safetensors week.parquet --label species", "unknown label 'owl'"),
     "never seen": ("forget h.safetensors known3.csv --label species", "were never observed"),
     "too many": ("forget h.safetensors twice.csv --label species", "only 100 are in"),
-    "other size": ("forget h.safetensors narrow.csv --label species", "features of size 8"),
+    "other size": (
+        "forget h.safetensors narrow.csv --label species",
+        "expected 8 features per row",
+    ),
     "other size to learn": ("fit narrow.csv --label species --head h.safetensors", "of size 8"),
     "other size to ask": ("predict h.safetensors narrow.csv --out l.csv", "of size 8"),
     "no rows": ("forget h.safetensors birds.csv --label species --class owl", "there are none"),
@@ -190,7 +193,7 @@ def test_rows_of_each_split(monkeypatch: Patch, capsys: Printed) -> None:
         assert run(monkeypatch, f"predict h.safetensors {source} --out l.parquet --force") == 0
         printed = capsys.readouterr().out
         assert "trained mean on 200 rows" in printed
-        assert "went on with mean on 100 rows" in printed
+        assert "further trained mean on 100 rows" in printed
         assert all(f"% right in {split}" in printed for split in ("train", "test", "validation"))
         sizes = pl.read_parquet("l.parquet").group_by("split").len().sort("split")["len"].to_list()
         assert sizes == [100, 200, 100]

@@ -310,12 +310,12 @@ BAD: dict[str, tuple[pd.DataFrame, type[Exception], str]] = {
     "null": (
         wide().assign(z_4=[1.0] * 7 + [None] + [2.0] * 4),
         DataError,
-        "every row of 'z_4', but 1 are missing, the first in row 7",
+        "every row of 'z_4', missing in 1, the first in row 7",
     ),
     "no label": (
         wide().assign(species=[*Y[:5], None, *Y[6:]]),
         DataError,
-        "every row of 'species', but 1 are missing, the first in row 5",
+        "every row of 'species', missing in 1, the first in row 5",
     ),
     "infinity": (
         wide().assign(z_9=[1.0, np.inf] * 6),

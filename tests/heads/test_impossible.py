@@ -120,7 +120,7 @@ def test_rows_that_are_kept_are_the_very_rows(name: str) -> None:
     z, y = stream(30, 1.0, 0.0, 0)
     head = made(name)
     head.observe(z, y)
-    with pytest.raises(DataError, match="row 1 is asked for 1 times with its label, and was obs"):
+    with pytest.raises(DataError, match="row 1 is to be forgotten 1 × with its label, and was lea"):
         head.forget(torch.stack([z[0], z[1] + 1e-12]), y[:2])
     head.forget(z[:2], y[:2])
 

@@ -164,7 +164,7 @@ def test_no_more_is_forgotten_than_was_seen(case: str) -> None:
     z, y = torch.randn(6, 3), torch.tensor([0, 0, 0, 1, 1, 1])
     head = learned(case, (z, y))
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
-    message = r"cannot forget 2 samples of class 4: only 0 are in the statistics"
+    message = r"cannot forget 2 samples of class 4: only 0 were learned"
     with pytest.raises(DataError, match=message):
         head.forget(z[:3], torch.tensor([0, 4, 4]))
     for name, tensor in head.state_dict().items():

@@ -1,6 +1,7 @@
 """Shards in every layout give the head that one file gives."""
 
 import json
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from same import assert_same
 
 import lastlayer as ll
 from lastlayer.catalogue import HEADS
-from lastlayer.errors import MissingFileError, OptionError, UnsupportedError
+from lastlayer.errors import (
+    MissingFileError,
+    MissingPackageError,
+    NotCalibratedError,
+    OptionError,
+    UnsupportedError,
+)
 from lastlayer.shards.fit import fit_shards
 from lastlayer.shards.listing import is_sharded, list_shards
 from lastlayer.shards.local import Local
@@ -274,3 +281,22 @@ def test_heads_that_cannot_be_merged_are_refused_before_anything_is_read(tmp_pat
             ll.fit(tmp_path, name, **settings)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="has no option 'widht'"):
         ll.fit(tmp_path, "random_ridge", options={"widht": 7})
+
+
+def test_a_head_that_was_calibrated_goes_on(tmp_path: Path) -> None:
+    """Rows of shards are not held out; a calibration is out of date, as after any learning."""
+    folder = piles.parquet(tmp_path / "shards")
+    with pytest.raises(OptionError, match="calibrate the head afterwards"):
+        ll.fit(folder, "slda", label="species", calibration=0.1)
+    clf = ll.fit(folder, "slda", label="species")
+    clf.calibrate(TEST, piles.data(500, seed=7)[1])
+    clf.predict_or_unknown(TEST[:3])
+    ll.fit(folder, clf, label="species")
+    with pytest.raises(NotCalibratedError):
+        clf.predict_or_unknown(TEST[:3])
+
+
+def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError, match=r"needs Ray.*pip install '\.\[ray\]'"):
+        ll.fit(piles.parquet(tmp_path), "slda", label="species", ray="local")

@@ -1,4 +1,4 @@
-"""The command that finds out how sure a head may be, on rows that it has not learned."""
+"""The command that calibrates a head on rows that it has not learned."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +31,7 @@ def calibrate(
     embedding: EmbeddingOption = None,
     force: Force = False,
 ) -> None:
-    """Make probabilities mean what they say, by labelled rows that the head has not learned."""
+    """Make a head's probabilities come true, using labelled rows that it has not learned."""
     from lastlayer.fitting import calibrate as find_out  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.fitting import update  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The command that writes what other programs read: a table of a study, or a head as ONNX."""
+"""The command that writes files for other programs: a study's table, or a head as ONNX."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +24,7 @@ def export(
     ],
     unknown: Annotated[
         float | None,
-        typer.Option(help="ONNX: answer -1 to strange inputs, at most this share of known ones."),
+        typer.Option(help="ONNX: label strange inputs -1; of known ones at most this share."),
     ] = None,
     float64: Annotated[
         bool, typer.Option("--float64", help="ONNX: take and compute in float64.  [float32]")
@@ -78,7 +78,7 @@ def _export_table(folder: Path, file: Path) -> None:
 
 
 def say_what_is_unverified(study: "Study") -> None:
-    """Say which results were written before they could be verified."""
+    """Print which results were written before they could be verified."""
     from lastlayer.results.seal import UNVERIFIED  # noqa: PLC0415
 
     if UNVERIFIED in study.about:

@@ -1,4 +1,4 @@
-"""The command that trains a head on features, or goes on with one."""
+"""The command that trains a new head on features, or an existing one further."""
 
 import json
 from functools import partial
@@ -35,10 +35,12 @@ LabelOption = Annotated[str | None, typer.Option(help="The label column, if not 
 def fit(
     features: ShardsArgument,
     head: Annotated[
-        str, typer.Option(help="lastlayer list heads; or the file of one, which goes on learning.")
+        str,
+        typer.Option(help="A name (lastlayer list heads), or a head's file, to train it further."),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The head's file to write; else the one that goes on.")
+        Path | None,
+        typer.Option(help="The head's file to write; by default the one trained further."),
     ] = None,
     rows: Annotated[str, typer.Option(help="train, validation, test or all.")] = "train",
     label: LabelOption = None,
@@ -56,8 +58,10 @@ def fit(
         float | None,
         typer.Option(help="Share of rows to hold out and calibrate with, such as 0.1."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of what is random.  [0]")] = None,
-    broken: Annotated[str, typer.Option(help="stop or skip, at a shard that is broken.")] = "stop",
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of random draws.  [0]")] = None,
+    broken: Annotated[
+        str, typer.Option(help="What to do about a broken shard: stop or skip.")
+    ] = "stop",
     ray: RayOption = None,
     parts: Annotated[
         Path | None,
@@ -65,9 +69,9 @@ def fit(
     ] = None,
     force: Force = False,
 ) -> None:
-    """Train a head on features and keep it in a file; or go on with one.
+    """Train a head on features and save it to a file, or train a saved one further.
 
-    Of shards, run again after a kill, it goes on where it was.
+    With shards, rerun after a kill to resume.
     """
     from lastlayer.features.rows import read_rows  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.fitting import files_of, goes_by_shards, is_head_file, update  # noqa: PLC0415
@@ -88,7 +92,7 @@ def fit(
     same = goes_on and place.exists() and place.samefile(head)
     make_room(place, *files_of(features), force=force or same)
     if goes_on and (wrong := given.keys() - {"epochs", "calibration"}):
-        raise OptionError(f"{head} goes on as it was made: leave out {', '.join(sorted(wrong))}")
+        raise OptionError(f"{head} keeps its settings: leave out {', '.join(sorted(wrong))}")
     found: Any = features
     if sharded := goes_by_shards(features, head):
         folder = parts or place.with_name(f"{place.name}.parts")
@@ -108,7 +112,7 @@ def fit(
     calibration = clf.head_.calibration
     held = calibration.rows if calibrate is not None and calibration is not None else 0
     on = clf.origin_[-1] if sharded else f"on {sum(len(part.z) for part in found) - held} rows"
-    did = "went on with" if goes_on else "trained"
+    did = "further trained" if goes_on else "trained"
     print(f"{did} {clf.head_.name}{':' if sharded else ''} {on}; {len(clf.classes_)} classes")
     if calibration is not None:
         print(describe_calibration(calibration))

@@ -1,4 +1,4 @@
-"""The command that answers rows with a head from a file."""
+"""The command that labels rows with a head from a file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,11 +27,11 @@ def predict(
     embedding: EmbeddingOption = None,
     unknown: Annotated[
         float | None,
-        typer.Option(help="Leave strange rows without a label, at most this share of known ones."),
+        typer.Option(help="Leave strange rows without a label; of known ones at most this share."),
     ] = None,
     force: Force = False,
 ) -> None:
-    """Write the label of each row, and how probable it is; say how many are right."""
+    """Write the label of each row and its probability; with labels given, print the accuracy."""
     from lastlayer.estimator import HeadClassifier  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.fitting import predict as answer  # noqa: PLC0415
 

@@ -292,7 +292,7 @@ def stacked(table: Table, names: Sequence[str], read: Mapping[str, Array], start
 
 
 def _texts(names: Sequence[str], read: Mapping[str, Array]) -> Array:
-    """Give the one column of texts."""
+    """Return the one column of texts."""
     (name,) = names
     if read[name].dtype.kind not in "OU":
         raise DataError(f"expected text in column '{name}', got {read[name].dtype}")

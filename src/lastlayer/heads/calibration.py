@@ -28,7 +28,7 @@ _FLATTEST, _STEEPEST = 1e-4, 1e6  # of what logits are multiplied by, beside the
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a head knows of itself from rows that it had not learned."""
+    """What a head knows about itself from rows that it had not learned."""
 
     temperature: float  # what logits are divided by before they become probabilities
     rows: int  # how many rows it comes from
@@ -38,7 +38,7 @@ class Calibration:
 
     @classmethod
     def of(cls, temperature: float, novelty: Tensor) -> Self:
-        """Make it of a temperature and the novelty (n,) of every row."""
+        """Make a calibration from a temperature and the novelty (n,) of every row."""
         n = novelty.numel()
         ranks = {*range(1, min(n, _RANKS) + 1), *((n + 1) * j // 1000 for j in range(1, 1000))}
         kept = sorted(ranks - {0})
@@ -65,7 +65,7 @@ class Calibration:
         return self.novelty[bisect_right(self.ranks, passing) - 1]
 
     def usual_limits(self) -> dict[str, float]:
-        """Return the limits of the usual shares that there are rows enough for."""
+        """Return the limits of the usual shares, as far as there are enough rows for them."""
         return {str(share): self.limit(share) for share in USUAL if share * (self.rows + 1) >= 1}
 
     def document(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Calibration:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """Make it of what ``document`` gave; refuse what it cannot have given."""
+        """Read what ``document`` returned; refuse what it cannot have returned."""
         try:
             found = cls(**{**document, "ranks": tuple(document["ranks"]),
                            "novelty": tuple(document["novelty"])})  # fmt: skip

@@ -34,7 +34,7 @@ class Graph:
     constants: dict[str, Tensor] = field(default_factory=dict)
 
     def value(self, given: "Value | Tensor | float") -> "Value":
-        """Give a constant its name; floating-point ones take the type of the graph."""
+        """Return a constant its name; floating-point ones take the type of the graph."""
         if isinstance(given, Value):
             return given
         number = torch.as_tensor(given, dtype=None if isinstance(given, Tensor) else self.dtype)
@@ -99,7 +99,7 @@ class Value:
         return self.graph.add(f"Reduce{op}", self, axis=axis, keepdims=int(keep))
 
     def column(self, j: int) -> "Value":
-        """Give one column (n, 1)."""
+        """Return one column (n, 1)."""
         return self.graph.add("Gather", self, torch.tensor([j]), axis=1)
 
 
@@ -120,7 +120,7 @@ def squared_distances(z: Value, points: Tensor, known: Tensor) -> tuple[Value, f
 
 
 def power_of_two(size: float) -> float:
-    """Give a unit in which numbers of a size are about 1, and by which to divide rounds nothing.
+    """Return a unit in which numbers of a size are about 1, and by which to divide rounds nothing.
 
     Runtimes fuse a product with a number into an operation that takes it in float32.
     """
@@ -136,7 +136,7 @@ def masked(logits: Value, known: Tensor) -> Value:
 
 
 def is_traced() -> bool:
-    """Tell whether what is computed now is being recorded, to be done again with other inputs."""
+    """Return whether the current computation is being traced, to be repeated with other inputs."""
     exporting = getattr(torch.compiler, "is_exporting", None)  # PyTorch 2.7 and later
     return torch._C._get_tracing_state() is not None or bool(exporting and exporting())
 

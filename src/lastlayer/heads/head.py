@@ -1,4 +1,4 @@
-"""The contract of a head: ``observe`` learns from a batch, ``forward`` gives logits."""
+"""The contract of a head: ``observe`` learns from a batch, ``forward`` returns logits."""
 
 import operator
 import os
@@ -50,13 +50,13 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 @contextmanager
 def learning() -> Iterator[None]:
-    """Want no gradients, but ordinary tensors: those of inference mode could not be changed."""
+    """Disable gradients but make ordinary tensors: those of inference mode could not be changed."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
 
 class Head(Resizable, ABC):
-    """A classifier that learns from a stream of batches, never told which task they are of.
+    """A classifier that learns from a stream of batches and is never told their task.
 
     Classes are the integers 0…n_classes−1. They need not be declared: a head grows when a label
     beyond those it knows arrives. Everything learned is a parameter or a buffer.
@@ -105,7 +105,7 @@ class Head(Resizable, ABC):
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are: declared, or one more than the largest label seen."""
+        """The number of classes: as declared, or one more than the largest label seen."""
         return cast(Tensor, self._buffers["seen"]).numel()
 
     @property
@@ -115,7 +115,7 @@ class Head(Resizable, ABC):
 
     @property
     def proof(self) -> str:
-        """What ``forget`` can prove of the samples that it is given, in words."""
+        """What ``forget`` can prove about the samples it is given, in words."""
         return "counts are checked; that it was these very samples cannot be proven"
 
     @property
@@ -125,12 +125,12 @@ class Head(Resizable, ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that would make such a head anew."""
+        """The arguments that make such a head."""
         return {"in_features": self.in_features, "preset": self.preset, **self.options}
 
     @property
     def abilities(self) -> Abilities:
-        """What it can do, made as it is; its card states the same of its default options."""
+        """What it can do with its options; its card states the same for the default ones."""
         return Abilities()
 
     @property
@@ -166,11 +166,11 @@ class Head(Resizable, ABC):
             self._stale = True
 
     def forward(self, z: Tensor) -> Tensor:
-        """Give the logits (n, n_classes); under "exact" a class never seen gets −∞."""
+        """Return the logits (n, n_classes); under "exact" a class never seen gets −∞."""
         return self._by_pieces(z, self._scores)
 
     def predict(self, z: Tensor, unknown: float | None = None) -> Tensor:
-        """Give the class (n,) with the largest logit, the lowest such class at a tie.
+        """Return the class (n,) with the largest logit, the lowest such class at a tie.
 
         Args:
             z: features (n, h).
@@ -244,7 +244,7 @@ class Head(Resizable, ABC):
         self._calibration = found
 
     def calibrate(self, z: Tensor, y: Tensor) -> None:
-        """Find out how sure to be, on features ``z`` (n, h), labels ``y`` that it has not learned.
+        """Calibrate on features ``z`` (n, h) with labels ``y`` that it has not learned.
 
         It keeps a temperature, so that probabilities are right on average, and limits of novelty
         for ``predict(z, unknown=share)``, which hold as long as inputs are like these rows; it
@@ -279,16 +279,16 @@ class Head(Resizable, ABC):
         self._calibration = Calibration.of(temperature, torch.cat(novelty))
 
     def _by_pieces(self, z: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Check what is asked, and answer it piece by piece."""
+        """Check the queries, and answer them piece by piece."""
         z = self._ready(z)
         parts = [answer(part) for part in self._pieces(z)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _ready(self, z: Tensor) -> Tensor:
-        """Check what is asked, and make the head ready to answer."""
+        """Check the queries, and make the head ready to answer."""
         if is_traced():
             raise UnsupportedError(
-                f"this '{self.name}' head cannot be traced or exported itself, since it looks at "
+                f"this '{self.name}' head cannot be traced or exported itself, since it inspects "
                 "its inputs: take head.as_module(), or write head.export_onnx(path)"
             )
         z = self._check_features(z, move=False)
@@ -297,11 +297,11 @@ class Head(Resizable, ABC):
         return z
 
     def _pieces(self, z: Tensor) -> Sequence[Tensor]:
-        """Cut queries, so that what is made of them on the way stays small."""
+        """Cut queries into pieces, so that intermediate results stay small."""
         return z.split(max(_PIECE // max(self.n_classes, self.in_features), 1)) if len(z) else [z]
 
     def _scores(self, z: Tensor) -> Tensor:
-        """Give the logits of some rows."""
+        """Return the logits of some rows."""
         with torch.no_grad():
             logits = self._logits(z.to(self.seen.device, non_blocking=True))
             if self.preset == "exact" and not self._all_seen():
@@ -309,7 +309,7 @@ class Head(Resizable, ABC):
             return logits
 
     def merge(self, other: "Head") -> Self:
-        """Give a new head, equal to one that had observed what both have."""
+        """Return a new head, equal to one that had observed everything that both have."""
         expect(other, Head, "other", "a head")
         if type(other) is not type(self) or other.settings != self.settings:
             raise MergeError(
@@ -328,8 +328,8 @@ class Head(Resizable, ABC):
     def forget(self, z: Tensor, y: Tensor) -> None:
         """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed.
 
-        What cannot be right is refused: more samples than there are, and samples without which
-        what remains would be impossible. ``proof`` says what that proves of a head.
+        Impossible requests are refused: more samples than there are, and samples without which
+        the rest would be impossible. ``proof`` says what that proves.
         """
         self._check_able("forgets", "forget samples")
         z, y, most = self._check_batch(z, y)
@@ -366,20 +366,20 @@ class Head(Resizable, ABC):
             self._stale = True
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give an ordinary layer that predicts the same class: mean, median and slda have one.
+        """Return an ordinary layer that predicts the same class: mean, median and slda have one.
 
         Args:
             dtype: of its parameters; None: PyTorch's default, float32.
         """
         raise UnsupportedError(
-            f"a '{self.name}' head is no nn.Linear; mean, median and slda are, and heads trained "
-            "by gradient have as_layer()"
+            f"a '{self.name}' head cannot become an nn.Linear; mean, median and slda can, and "
+            "heads trained by gradient have as_layer()"
         )
 
     def as_module(
         self, unknown: float | None = None, dtype: torch.dtype | None = None
     ) -> Inference:
-        """Give the head as it is now as a module that only answers, to put on a network or export.
+        """Return the head in its present state as a module that only predicts, to export it.
 
         It checks nothing and learns nothing. Its ``forward(z)`` gives the class (n,), how probable
         each class is (n, n_classes) and the novelty (n,), as ``predict``, ``probabilities`` and
@@ -401,7 +401,7 @@ class Head(Resizable, ABC):
     def answering(
         self, unknown: float | None = None, dtype: torch.dtype | None = None, divide_by: float = 1.0
     ) -> Inference:
-        """Give ``as_module()`` for features that are divided by a number first."""
+        """Return ``as_module()`` for features that are divided by a number first."""
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if dtype not in (torch.float32, torch.float64):
             raise ArgumentError(f"expected dtype torch.float32 or float64, got {short(dtype)}")
@@ -454,7 +454,7 @@ class Head(Resizable, ABC):
         write_head(path, self.name, self.settings, self.state_dict(), parts)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Take over a state of such a head, of any number of classes; or stay as before."""
+        """Load the state of such a head, with any number of classes; on error stay as before."""
         with AllOrNothing(self):
             try:
                 found = super().load_state_dict(*args, **kwargs)
@@ -471,7 +471,7 @@ class Head(Resizable, ABC):
 
     @abstractmethod
     def _logits(self, z: Tensor) -> Tensor:
-        """Give the logits of checked features, whichever classes have been seen."""
+        """Return the logits of checked features, whichever classes have been seen."""
 
     def _refresh(self) -> None:
         """Recompute what follows from the data; called by the first forward after a change."""
@@ -497,7 +497,7 @@ class Head(Resizable, ABC):
     # How strange and how sure: what a head may know better than the contract.
 
     def _judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the logits (n, n_classes) of some rows, and how strange they are (n,)."""
+        """Return the logits (n, n_classes) of some rows, and how strange they are (n,)."""
         logits = self._scores(z)
         with torch.no_grad():
             novelty = self._novelty(z.to(self.seen.device), logits)
@@ -508,7 +508,7 @@ class Head(Resizable, ABC):
         return -torch.logsumexp(logits.double(), dim=-1)
 
     def _evidence(self, logits: Tensor) -> Tensor:
-        """Give what calibrated probabilities are the softmax of, after a temperature."""
+        """Return what calibrated probabilities are the softmax of, after a temperature."""
         return logits
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
@@ -523,20 +523,20 @@ class Head(Resizable, ABC):
         return logits
 
     def _own_temperature(self) -> float:
-        """Give the temperature of a head that was not calibrated; it is ready to answer."""
+        """Return the temperature of a head that was not calibrated; it is ready to answer."""
         return 1.0
 
     def _rows_that_it_keeps(self) -> Memory | None:
-        """Give the rows that it has learned, if it keeps them."""
+        """Return the rows that it has learned, if it keeps them."""
         return None
 
     def _outdate(self) -> None:
-        """Take note that the head is no longer the one that was calibrated."""
+        """Mark the calibration as out of date."""
         if self._calibration is not None and not self._calibration.stale:
             self._calibration = replace(self._calibration, stale=True)
 
     def _calibrated(self) -> Calibration:
-        """Give the calibration, if it is one of the head as it is."""
+        """Return the calibration, if it is up to date."""
         found = self._calibration
         if found is None or found.stale:
             why = "is not calibrated" if found is None else "has changed since it was calibrated"
@@ -584,7 +584,7 @@ class Head(Resizable, ABC):
         raise NotImplementedError
 
     def _check_able(self, ability: str, what: str) -> None:
-        """Refuse what the head, made as it is, cannot do exactly; name the heads that can."""
+        """Refuse what the head cannot do exactly with its options; name the heads that can."""
         if not getattr(self.abilities, ability):
             raise UnsupportedError(
                 f"this '{self.name}' head cannot {what} exactly: {self._why_not(ability)}; with "
@@ -592,11 +592,11 @@ class Head(Resizable, ABC):
             )
 
     def _why_not(self, ability: str) -> str:
-        """Say what stands in the way of an ability, and what to do about it."""
+        """Return why the head lacks an ability, and what to do about it."""
         return "what it has learned depends on the order of its data"
 
     def _check_batch(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
-        """Check a batch with at most one synchronisation; give it, and its largest label or −1."""
+        """Check a batch with at most one synchronisation; return it, and its top label or −1."""
         self._check_kind(z)
         _check_label_kind(y, z.shape[0])
         z = z.detach() if z.requires_grad else z
@@ -620,7 +620,7 @@ class Head(Resizable, ABC):
         return z, y if _is_plain(y, here) else y.to(device=here, dtype=torch.int64), most
 
     def _check_features(self, z: Tensor, *, move: bool = True) -> Tensor:
-        """Check queries; bring them to the head unless they are to be taken in pieces."""
+        """Check queries; move them to the head's device unless they are taken in pieces."""
         self._check_kind(z)
         z = z.detach()
         if z.shape[0] and not are_usable(z):
@@ -639,7 +639,7 @@ class Head(Resizable, ABC):
             )
 
     def _joint_names(self, other: "Head") -> tuple[str, ...] | None:
-        """Give the class names of both heads; a class may not have two."""
+        """Return the class names of both heads; a class may not have two."""
         own, theirs = self._class_names, other._class_names
         if own is None or theirs is None:
             return own or theirs
@@ -647,7 +647,7 @@ class Head(Resizable, ABC):
             if name != their:
                 raise MergeError(
                     f"expected the same names in both heads, but class {c} is '{name}' here and "
-                    f"'{their}' there: number the classes alike, or clear class_names"
+                    f"'{their}' there: number the classes the same way, or clear class_names"
                 )
         return own if len(own) >= len(theirs) else theirs
 
@@ -661,11 +661,11 @@ class Head(Resizable, ABC):
             c = int((asked - counts).argmax())
             raise DataError(
                 f"cannot forget {int(asked[c])} samples of {self._called(c)}: only "
-                f"{int(counts[c])} are in the statistics"
+                f"{int(counts[c])} were learned"
             )
 
     def _called(self, c: int) -> str:
-        """Name a class in a message."""
+        """Return what to call a class in a message."""
         names = self._class_names
         return f"'{printable(names[c])}'" if names and c < len(names) else f"class {c}"
 

@@ -1,12 +1,12 @@
 """The file of a head: what is in it, under which names, from which version on.
 
-Its tensors are the head's ``state_dict``. Beside them lies a JSON document with the name of the
-head, the settings that make such a head anew, the format of the document, and what is optional:
+Its tensors are the head's ``state_dict``. Beside them is a JSON document with the name of the
+head, the settings that make such a head, the format of the document, and what is optional:
 
 - ``class_names``: what the classes 0, 1, … are called.
 - ``labels``: of which type they were, where a classifier named them: "int64", "str", …
 - ``classifier``: with what a ``HeadClassifier`` was made, and where its random numbers are, so
-  that it goes on as if it had never been saved.
+  that it continues as if it had never been saved.
 - ``calibration``: the temperature that makes probabilities of logits, limits of novelty, and
   whether the head has changed since (``Calibration``).
 - ``feature_map``: what is done to features before the head sees them: {"divide_by": 10.0}.

@@ -18,7 +18,7 @@ _LARGEST = (1 << 31) - (1 << 20)  # bytes of a protobuf message
 
 
 def write_onnx(module: Inference, path: str | os.PathLike[str]) -> None:
-    """Write what ``head.as_module()`` gave; the file is written whole or not at all."""
+    """Write the result of ``head.as_module()``; the file is written completely or not at all."""
     path = a_path(path)
     model = onnx_model(module)
     with in_place_of(path) as part:
@@ -68,7 +68,7 @@ def onnx_model(module: Inference) -> Any:
 
 
 def _node(onnx: Any, step: Step) -> tuple[Any, list[Any]]:
-    """Give a step as a node; what this opset takes as an input is made a constant."""
+    """Return a step as a node; what this opset takes as an input is made a constant."""
     attributes = dict(step.attributes)
     inputs: dict[str, Tensor] = {}
     if step.op.startswith("Reduce") or step.op == "Unsqueeze":
@@ -91,7 +91,7 @@ def _constant(onnx: Any, name: str, tensor: Tensor) -> Any:
 
 
 def _metadata(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Give what a service reads beside the graph, as JSON where it is no text."""
+    """Return what a service reads beside the graph, as JSON where it is not text."""
     from lastlayer import __version__  # noqa: PLC0415  (the package is made when this is read)
 
     yield "lastlayer", __version__
@@ -105,7 +105,7 @@ def _onnx() -> Any:
         import onnx.numpy_helper  # noqa: PLC0415
     except ImportError as error:
         raise MissingPackageError(
-            f"an ONNX file needs a package that is not installed ({error}): "
-            "pip install 'lastlayer[onnx]' brings it"
+            f"an ONNX file needs the extra 'onnx', which is not installed ({error}): run "
+            "pip install 'lastlayer[onnx]'"
         ) from error
     return onnx

@@ -75,7 +75,7 @@ def nearest_as_linear(prototypes: Tensor, known: Tensor, dtype: torch.dtype | No
 
 
 def temperature_of_distances(spread: float, n: int, in_features: int) -> float:
-    """Give a temperature for logits −‖z − p_i‖ where nobody has calibrated: σ/2.
+    """Return a temperature for logits −‖z − p_i‖ where nobody has calibrated: σ/2.
 
     σ² = Σ‖z − p_y‖²/(n·h) is the variance of a feature within its class, so probabilities do not
     change with the unit of the features. For independent features σ/√h would be right; those of

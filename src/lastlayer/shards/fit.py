@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.arguments import a_path, choice
-from lastlayer.errors import DataError, LastLayerError, OptionError
+from lastlayer.errors import DataError, LastLayerError
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head, make_head
 from lastlayer.progress import Meter, Tell
@@ -53,7 +53,7 @@ def fit_shards(
     runner: Runner | None = None,
     group_bytes: int | None = None,
 ) -> HeadClassifier:
-    """Train a classifier on shards, or go on with one, exactly as if they were one file.
+    """Train a classifier on shards, or train one further, exactly as if they were one file.
 
     Args:
         source: A folder, a pattern, or a list of files.
@@ -67,11 +67,6 @@ def fit_shards(
         runner: Does the tasks, and is left open; None: all cores of this machine.
         group_bytes: Of the shards that make a part, if not what suits them.
     """
-    if clf.calibration is not None:
-        raise OptionError(
-            "cannot hold rows of shards out to calibrate with: leave out calibration, and "
-            "calibrate the head afterwards, with rows that are in no shard"
-        )
     _check_mergeable(clf)
     skip = choice(broken, ("stop", "skip"), "broken") == "skip"
     shards = list_shards(source, wish.rows, wish.embedding)

@@ -151,7 +151,7 @@ def _clip_retrieval(folder: Path, embedding: str | None) -> list[Shard]:
 
 
 def _files_below(folder: Path) -> Iterable[Path]:
-    """Give the tables and features files in a folder; names with . or _ are of other programs."""
+    """Return the tables and features files in a folder; names with . or _ are of other programs."""
     for file in folder.rglob("*"):
         inner = file.relative_to(folder).parts
         if any(part.startswith((".", "_")) or part.endswith(".parts") for part in inner):
@@ -184,7 +184,7 @@ def _split_of(file: Path) -> str:
 
 
 def _number(file: Path) -> str:
-    """Give the number at the end of a file's name, as clip-retrieval counts files."""
+    """Return the number at the end of a file's name, as clip-retrieval counts files."""
     numbers: list[str] = re.findall(r"\d+", file.stem)
     return numbers[-1] if numbers else file.stem
 

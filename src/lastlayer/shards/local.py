@@ -111,7 +111,7 @@ class _Worker:
         return {
             "error": "LastLayerError",
             "message": f"a process that learned shards ended without an answer, with code {code}: "
-            "there may be too little memory for so many; run this again, and it goes on",
+            "there may be too little memory for that many; rerun to resume",
         }
 
     def _begin(self) -> "subprocess.Popen[str]":

@@ -296,7 +296,7 @@ def _only_label(table: Table) -> str:
 
 
 def _checked(column: str, values: Array) -> Array:
-    """Give labels as numbers or as text; refuse what is neither, and what is missing."""
+    """Return labels as numbers or as text; refuse what is neither, and what is missing."""
     if values.ndim != 1:
         raise ShapeError(f"expected labels '{column}' of shape (n,), got {values.shape}")
     if values.dtype.kind == "f":

@@ -49,8 +49,8 @@ def extract(
 ) -> Features:
     """Push images through a frozen network, and keep what comes out as a features file.
 
-    What is done lies in a folder beside ``out`` until all is: an extraction that was interrupted
-    goes on where it stopped when it is called again.
+    Finished parts are kept in a folder beside ``out`` until all are done: call it again to resume
+    an interrupted extraction.
 
     Args:
         images: From ``read_images``, or put together by hand.

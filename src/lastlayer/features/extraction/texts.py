@@ -46,8 +46,8 @@ def extract_texts(
 ) -> Features:
     """Push texts through a frozen model, and keep what comes out as a features file.
 
-    What is done lies in a folder beside ``out`` until all is: an extraction that was interrupted
-    goes on where it stopped when it is called again.
+    Finished parts are kept in a folder beside ``out`` until all are done: call it again to resume
+    an interrupted extraction.
 
     Args:
         root: A table that ``import_features`` takes, with texts in place of embeddings.

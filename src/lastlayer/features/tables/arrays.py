@@ -131,7 +131,7 @@ def open_torch(path: Path) -> Table:
 
 
 def _side_by_side(streams: Sequence[Iterator[Array]]) -> Iterator[list[Array]]:
-    """Give what several columns have next; one that ends early gives nothing, which is refused."""
+    """Yield the next rows of several columns; one that ends early is refused."""
     while True:
         some = [next(stream, None) for stream in streams]
         given = [values for values in some if values is not None]

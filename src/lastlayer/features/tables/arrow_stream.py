@@ -47,7 +47,7 @@ def _frame(path: Path, messages: bytes) -> pl.DataFrame:
 
 
 def _messages(path: Path, rows: bool = True) -> Iterator[tuple[int, bytes]]:
-    """Give the kind and the bytes of each message; without rows, those before the first of them."""
+    """Yield the kind and the bytes of each message; without rows, those before the first row."""
     with reading(path, "an Arrow stream"), path.open("rb") as file:
         while True:
             begin = file.read(4)

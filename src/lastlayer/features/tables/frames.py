@@ -138,7 +138,7 @@ def open_frame(frame: Any, source: str = "the frame") -> Table:
 def _lazy(
     path: Path, lazy: pl.LazyFrame, size: Callable[[Sequence[str]], int] | None = None
 ) -> Table:
-    """Give the table of a file, which may not grow too much in memory.
+    """Return the table of a file, which may not grow too much in memory.
 
     Args:
         path: of the file.
@@ -206,7 +206,7 @@ def _arrays(
 
 
 def _as_array(series: pl.Series, start: int = 0) -> Array:
-    """Give a column of lists as (n, h), of numbers as they are, of anything else as text.
+    """Return a column of lists as (n, h), of numbers as they are, of anything else as text.
 
     Args:
         series: The column, or a piece of it.
@@ -235,13 +235,13 @@ def _as_array(series: pl.Series, start: int = 0) -> Array:
 
 
 def _as_whole(series: pl.Series) -> Array:
-    """Give a column of text as whole numbers if all of it is."""
+    """Return a column of text as whole numbers if all of it is."""
     whole = series.null_count() < len(series) and series.str.contains(_WHOLE).all()
     return _as_array(series.cast(pl.Int64) if whole else series)
 
 
 def _width(series: pl.Series, start: int = 0) -> int:
-    """Give the one length that all lists have."""
+    """Return the one length that all lists have."""
     lengths = series.list.len()
     usual = int(lengths[0]) if len(lengths) else 0
     odd = (lengths != usual).arg_true()
@@ -286,7 +286,7 @@ def _refuse_missing(series: pl.Series, start: int) -> None:
     if missing := series.null_count():
         row = start + int(series.is_null().arg_true()[0])
         raise DataError(
-            f"expected a value in every row of '{series.name}', but {missing} are missing, the "
+            f"expected a value in every row of '{series.name}', missing in {missing}, the "
             f"first in row {row}"
         )
 
@@ -317,7 +317,7 @@ def _refuse_mixed(path: Path, series: pl.Series) -> None:
 
 
 def _named(codes: Array, column: str, names: list[str]) -> Array:
-    """Give the names of classes for their numbers."""
+    """Return the names of classes for their numbers."""
     bad = np.flatnonzero((codes < 0) | (codes >= len(names)))
     if len(bad):
         raise LabelError(
@@ -347,7 +347,7 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
 
 
 def _plain(value: Any) -> Any:
-    """Give None for what pandas has in place of a missing value, and lists for arrays."""
+    """Return None for what pandas has in place of a missing value, and lists for arrays."""
     if isinstance(value, np.ndarray | list | tuple):
         return [float(x) for x in value]
     return None if value is None or value != value or str(value) == "<NA>" else value  # noqa: PLR0124

@@ -112,7 +112,7 @@ class GradientHead(Head):
         return {name: getattr(self, name) for name in self.form.parameters}
 
     def as_layer(self) -> Layer:
-        """Return the head as it is now as a layer of any network."""
+        """Return the head in its present state as a layer for any network."""
         self._check_learned()
         layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra).to(self.weight)
         layer.load_state_dict(self.parts())
@@ -151,8 +151,8 @@ class GradientHead(Head):
         members.mark_diverged()
         if int(members.diverged) >= 0:
             raise DivergedError(
-                f"training left the finite numbers at step {int(self.steps) + 1} with learning "
-                f"rate {self.options['lr']}: use a smaller one; the head is as before this batch"
+                f"training diverged at step {int(self.steps) + 1} with learning rate "
+                f"{self.options['lr']}: use a smaller one; the head is as it was before this batch"
             )
         # Not by setattr: nn.Module's costs more than the arithmetic of a small step.
         for name in parameters:

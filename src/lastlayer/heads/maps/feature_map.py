@@ -96,7 +96,7 @@ class FeatureMap(Resizable, ABC):
         return self._bend_graph((z - self.centre) / scale @ self.projection.mT)
 
     def alike(self, other: "FeatureMap") -> bool:
-        """Say whether two maps are the same, bit for bit."""
+        """Return whether two maps are the same, bit for bit."""
         mine, others = self.state_dict(), other.state_dict()
         return type(self) is type(other) and all(
             torch.equal(tensor, others[name].to(tensor.device)) for name, tensor in mine.items()

@@ -132,7 +132,7 @@ class KnnHead(Head):
         return self._ask(z)[0]
 
     def _ask(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Give the logits of some rows, and the mean distance (n,) of their neighbours."""
+        """Return the logits of some rows, and the mean distance (n,) of their neighbours."""
         logits = self._room(z.shape[0])
         distance = logits.new_empty(z.shape[0])
         blocks = (self._split(t) for t in (z, logits, distance))

@@ -100,8 +100,8 @@ class Memory(nn.Module):
             row = int((lacking[wanted] > 0).nonzero()[0])
             there = int(times[wanted[row]]) - int(lacking[wanted[row]])
             raise ImpossibleError(
-                f"row {row} is asked for {int(times[wanted[row]])} times with its label, and was "
-                f"observed {there} times",
+                f"row {row} is to be forgotten {int(times[wanted[row]])} × with its label, and was "
+                f"learned {there} ×",
                 int(y[row]),
             )
         last_first = stored.flip(0).argsort(stable=True)
@@ -158,7 +158,7 @@ class Memory(nn.Module):
 
 
 def _hashes(rows: Tensor) -> Iterator[int]:
-    """Give a number for each row, equal for equal rows whatever their type."""
+    """Return a number for each row, equal for equal rows whatever their type."""
     for part in rows.split(max((1 << 20) // max(rows.shape[1], 1), 1)):
         plain = (part.detach().double() + 0.0).cpu().numpy()  # + 0.0: there is one zero
         yield from (hash(row.tobytes()) for row in plain)

@@ -11,7 +11,7 @@ from lastlayer.heads.statistics.class_statistics import ClassStatistics
 
 
 def oas(covariance: Tensor, n_samples: float) -> float:
-    """Give the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
+    """Return the oracle approximating shrinkage intensity of Chen et al. (2010), eq. 23.
 
     As scikit-learn's ``oas``: without the (1 − 2/p) terms, which are printed wrongly in the paper.
     """
@@ -38,7 +38,7 @@ def shrink(
 def shared_root(
     statistics: ClassStatistics, asked: float | Literal["oas"] = "oas"
 ) -> Tensor | None:
-    """Give the Cholesky factor (h, h) of the shrunk covariance; None where it is singular."""
+    """Return the Cholesky factor (h, h) of the shrunk covariance; None where it is singular."""
     covariance = statistics.pooled_scatter() / max(statistics.total, 1)
     root = factor(shrink(covariance, statistics, asked))
     if root is None:  # what is left of a direction after forgetting may be rounding
@@ -48,7 +48,7 @@ def shared_root(
 
 
 def factor(covariance: Tensor) -> Tensor | None:
-    """Give the Cholesky factor; None where a feature follows from others, but for rounding."""
+    """Return the Cholesky factor; None where a feature follows from others, but for rounding."""
     root, failed = torch.linalg.cholesky_ex(covariance)
     rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
     singular = (root.diagonal().square() <= rounding * covariance.diagonal()).any()

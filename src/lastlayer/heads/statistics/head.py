@@ -106,7 +106,7 @@ class StatisticsHead(Head):
         return found
 
     def _shared_root(self) -> Tensor:
-        """Give the Cholesky factor (h, h) of the covariance that all classes share."""
+        """Return the Cholesky factor (h, h) of the covariance that all classes share."""
         root = shared_root(self.statistics)
         return root if root is not None else torch.eye(self.in_features).to(self.statistics.mean)
 

@@ -67,7 +67,7 @@ class QdaHead(GaussianHead):
         return Abilities(order_free=True, merges=True, forgets=True, forgets_class=True)
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
-        """Give the least Mahalanobis distance to a class, each by its own covariance."""
+        """Return the least Mahalanobis distance to a class, each by its own covariance."""
         known = list(self._factors)
         logits = logits[:, known] - self._offsets()[known]
         return (-2 * logits).amin(dim=1).clamp(min=0).sqrt()
@@ -104,7 +104,7 @@ class QdaHead(GaussianHead):
         return (d.square() @ weight.mT + d @ (-2 * weight * apart).mT + own).at_least(0.0)
 
     def _offsets(self) -> Tensor:
-        """Give what logits (n_classes,) have beside their distances: volume and prior."""
+        """Return what logits (n_classes,) have beside their distances: volume and prior."""
         s = self.statistics
         offset = s.mean.new_full((self.n_classes,), -math.inf)
         for c, factor in self._factors.items():

@@ -150,7 +150,7 @@ class RidgeHead(StatisticsHead):
 
 
 def check_penalty(penalty: object) -> None:
-    """Refuse what is no penalty."""
+    """Refuse anything but a penalty."""
     number = isinstance(penalty, int | float) and 0 <= penalty < float("inf")
     if not number and not (isinstance(penalty, str) and penalty == "gcv"):
         raise OptionError(f"expected penalty 'gcv' or a number of at least 0, got {short(penalty)}")

@@ -98,7 +98,7 @@ class SldaHead(StatisticsHead):
         )
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Give the head as it is now as an ordinary layer, to put on the network."""
+        """Return the head as it is now as an ordinary layer, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
         check_float_type(dtype)
