@@ -191,5 +191,5 @@ def test_no_shard_is_overwritten(
         out = folder / "part-1.parquet"
         command = f"fit {source} --head slda --label species --out {out} --force"
         assert piles.run(monkeypatch, command) == 1
-        assert "expected another file as --out than those that are read" in capsys.readouterr().err
+        assert "--out would overwrite an input" in capsys.readouterr().err
     assert pl.read_parquet(folder / "part-1.parquet").height > 0
