@@ -378,17 +378,21 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The label of each row, how probable it is, and whether it is known.
         """
         self._check_width(z)
-        limit = np.inf if unknown is None else self.head_.limit(unknown)
+        limit = None if unknown is None else self.head_.limit(unknown)
         size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
         answers = [self._answer(self._divided(part), limit) for part in z.split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
 
-    def _answer(self, z: Tensor, limit: float) -> tuple[Array, Array, Array]:
-        logits, novelty = self.head_.judge(z)
+    def _answer(self, z: Tensor, limit: float | None) -> tuple[Array, Array, Array]:
+        if limit is None:
+            logits, known = self.head_(z), np.ones(len(z), dtype=bool)
+        else:
+            logits, novelty = self.head_.judge(z)
+            known = (novelty <= limit).numpy()
         shares = self._in_order(self.head_.probabilities_of(logits), 0)
         winners = shares.argmax(axis=1)
-        return self.classes_[winners], shares.max(axis=1), (novelty <= limit).numpy()
+        return self.classes_[winners], shares.max(axis=1), known
 
     def label_like(self, name: str) -> Any:
         """Return the label with this name, of the labels' own type."""
