@@ -152,7 +152,7 @@ class Head(Resizable, ABC):
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
         z, y, most = self._check_batch(z, y)
-        # A calibration goes out of date together with the change, or not at all: nothing waits then.
+        # A calibration goes out of date with the change, or not at all: then nothing waits.
         may_wait = self._calibration is None or self._calibration.stale
         if most < 0 or (may_wait and most < self.n_classes and self._wait(z, y)):
             return
