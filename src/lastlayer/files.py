@@ -162,7 +162,7 @@ class TensorStream:
         self._read = dict.fromkeys(self.held, 0)  # bytes of each that went into its digest
 
     def rows(self, name: str, rows: int) -> Iterator[Tensor]:
-        """Read a tensor from its first row to its last, so many at a time."""
+        """Read a tensor from its first row to its last, a fixed number at a time."""
         held = self.held[name]
         each = held.size // max(held.shape[0], 1)
         with reading(self.path, "a lastlayer file"), self.path.open("rb") as file:

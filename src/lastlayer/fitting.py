@@ -51,12 +51,12 @@ def fit(
         random_state: Of what is random in a new head and its training.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
         parts: A folder for what is learned of shards on the way: called again after a kill, the
-            work goes on from there. On a cluster all nodes must see it. What is left in it, the
+            work resumes from there. On a cluster all nodes must see it. What is left in it, the
             sum, is yours to remove once the classifier is saved.
         ray: The address of a Ray cluster to learn shards on, ``auto``, or ``local``.
         progress: Is told how many rows of shards are learned, and how many there are.
         **settings: Of a new ``HeadClassifier``: ``mask``, ``preset``, ``lr``, ``epochs``,
-            ``options``, ``calibration`` and so on; of one that goes on only ``epochs``,
+            ``options``, ``calibration`` and so on; of one that keeps learning only ``epochs``,
             ``batch_size`` and ``calibration``. With the last, a share of the rows of each class is
             not learned but calibrated with.
 

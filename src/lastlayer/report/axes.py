@@ -22,7 +22,7 @@ def worst(scores: Mapping[int, float], few: int = FEW) -> list[int]:
 
     Args:
         scores: of each class, by its number; the highest are the worst.
-        few: so many are all shown.
+        few: up to this many are all shown.
 
     >>> worst({0: 0.1, 1: 0.9}), len(worst({c: c / 100 for c in range(100)}))
     ([0, 1], 20)

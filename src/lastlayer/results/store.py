@@ -138,7 +138,7 @@ class Store:
 
 
 def _references(about: str) -> dict[str, float]:
-    """Take references from what is known of data; what is none is made again."""
+    """Take references from what is known of data; what is not one is computed again."""
     try:
         found = json.loads(about)["references"]
         return {str(label): float(value) for label, value in found.items() if 0 <= value <= 1}

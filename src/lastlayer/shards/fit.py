@@ -59,7 +59,7 @@ def fit_shards(
         source: A folder, a pattern, or a list of files.
         clf: The classifier; after an error it is as before.
         wish: Which rows and columns are meant.
-        parts: A folder for what is learned on the way: run again after a kill, the work goes on
+        parts: A folder for what is learned on the way: run again after a kill, the work resumes
             from there. On a cluster all nodes must see it. In the end one part is left, the sum,
             until somebody removes it: the classifier may not be saved yet. None: a temporary one.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.

@@ -14,8 +14,8 @@ from lastlayer.shards.work import Task
 
 FORMAT = 1  # of parts: another one gets other names
 LEAST = 64 << 20  # bytes of features in a group
-FEW, MOST = 16, 4096  # groups: so many where there are enough shards, and at most
-BESIDE_STATE = 4  # times the size of a part: so many bytes of features it stands for
+FEW, MOST = 16, 4096  # groups: at least, where there are enough shards, and at most
+BESIDE_STATE = 4  # times the size of a part is how many bytes of features it stands for
 FAN = 8  # parts that are merged at a time
 
 
@@ -88,7 +88,7 @@ def _suitable(shards: Sequence[Shard], head: Head) -> int:
 
 
 def _groups(shards: Sequence[Shard], size: int) -> list[tuple[int, int]]:
-    """Cut shards, in their order, into groups of about so many bytes."""
+    """Cut shards, in their order, into groups of about that many bytes."""
     ends, held = [0], 0
     for place, shard in enumerate(shards):
         if held and held + shard.size > size:

@@ -185,7 +185,7 @@ class _OfTable:
                 fraction = fraction or _has_fraction(values)
                 for value, n in _counted(values):
                     found[value] = found.get(value, 0) + n
-        if not known:  # what seemed a split is none: all rows are meant
+        if not known:  # what looked like a split is not one: all rows are meant
             self.split = ""
             return self.survey()
         return self._about(found, fraction, kinds)

@@ -52,7 +52,7 @@ def references(ready: Prepared, known: Known, where: torch.device) -> dict[str, 
     """Return what retraining reaches on the data of the heads of a plan, with what is known of it.
 
     Data that are too large to be retrained on, or that a regression cannot be trained on, have
-    none: they are left out, and a study is none the less whole.
+    none: they are left out, and the study is complete without them.
 
     Args:
         ready: the plan's runs and data.

@@ -173,7 +173,7 @@ def _lazy(
 
 
 def _pieces(lazy: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
-    """Read a table so many rows at a time: as they are unpacked, or slice by slice."""
+    """Read a table a fixed number of rows at a time: as they are unpacked, or slice by slice."""
     if hasattr(lazy, "collect_batches"):
         yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)
         return

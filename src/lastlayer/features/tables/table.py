@@ -23,8 +23,8 @@ class Table:
         columns: The number of dimensions of each column, in the file's order; 2: a row has a
             vector in it.
         get: Reads columns of numbers, and columns of labels, which may be of any type.
-        stream: Reads the same, so many rows at a time, and if wished only the first few; None: the
-            file can only be read whole.
+        stream: Reads the same, a fixed number of rows at a time, and if wished only the first few;
+            None: the file can only be read whole.
     """
 
     source: str
@@ -42,7 +42,7 @@ class Table:
     def read_pieces(
         self, numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
-        """Read some columns as ``read`` does, at most so many rows at a time.
+        """Read some columns as ``read`` does, at most that many rows at a time.
 
         Only that many are in memory, unless the file is of a kind that can only be read whole.
 
@@ -50,7 +50,7 @@ class Table:
             numbers: Columns of numbers.
             labels: Columns of labels.
             rows: How many at a time.
-            most: No more than the first so many are needed; None: all are.
+            most: Only the first rows, at most this many, are needed; None: all are.
         """
         if self.stream is None:
             table = self.read(numbers, labels)

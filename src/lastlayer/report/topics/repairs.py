@@ -73,10 +73,10 @@ def section(tables: Tables) -> Section | None:
     figures = [Figure(("repairs", title), title, *_chart(part)) for title, part in by_stream(lost)]
     text = (
         "A test sample is lost if it was right when its class was learned and is wrong at the end. "
-        "It is tried again with its old vectors (each class known then has that of then), and "
-        "with no later classes (those that came since are removed). Either: each of the two "
-        "repairs it. Only both: neither alone does. Heads that are not linear in the features have "
-        "no vectors to try.",
+        "It is tried again with its old vectors (each class gets the vector it had when it was "
+        "learned), and with no later classes (those that came since are removed). Either: each of "
+        "the two repairs it. Only both: neither alone does. Heads that are not linear in the "
+        "features have no vectors to try.",
         "A head that learns nothing loses nothing: what was gained, and what was never learned, "
         "stand beside it. Where no later classes would repair a sample, they win by their norm or "
         "bias if giving them those of the sample's own class makes it right, else by their "

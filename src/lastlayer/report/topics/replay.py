@@ -135,7 +135,7 @@ def _learned(study: Study, runs: pl.DataFrame) -> dict[str, float]:
 
 
 def _share(cause: str) -> pl.Expr:
-    """Return the share of a cause; nothing where nothing was lost and there is none."""
+    """Return the share of a cause; null where nothing was lost."""
     return pl.when(pl.col("lost") == 0).then(0.0).otherwise(f"lost_share_{cause}")
 
 
@@ -232,8 +232,8 @@ def _causes(table: pl.DataFrame) -> Panel:
     ]
     caption = (
         "Test samples that were right when their class was learned and are wrong at the end, in "
-        "percent of the test set, by Shapley shares of three repairs: the output vectors of then, "
-        "later classes removed, the features of then. Mean over seeds."
+        "percent of the test set, by Shapley shares of three repairs: the output vectors as first "
+        "learned, later classes removed, the features as first learned. Mean over seeds."
     )
     return Panel(caption, figures)
 

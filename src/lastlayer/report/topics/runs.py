@@ -61,7 +61,7 @@ def troubles(study: Study) -> pl.DataFrame:
         .when(pl.col("state") == "planned")
         .then(pl.lit("not run yet"))
         .when(pl.col("diverged").is_not_null())
-        .then(pl.lit("diverged: training left the finite numbers"))
+        .then(pl.lit("diverged: training produced NaN or infinity"))
         .alias("trouble")
     )
     table = _all_runs(study).with_columns(what).drop_nulls("trouble")
@@ -123,7 +123,7 @@ def notices(tables: Tables, version: str) -> list[str]:
         f"This study is in progress: {planned} of {_runs(done + planned + failed)} are still to be "
         "made. The page shows what is there.": planned,
         f"{_runs(failed)} failed; the reasons are under “What was run”.": failed,
-        f"{_runs(diverged)} diverged: training left the finite numbers. They have no accuracy and "
+        f"{_runs(diverged)} diverged: training produced NaN or infinity. They have no accuracy and "
         "are in no average.": diverged,
         f"The study was run by lastlayer {made}, this page was made by lastlayer {version}.": made
         != version,
