@@ -14,7 +14,6 @@ from lastlayer.errors import (
     ArgumentError,
     DataError,
     OptionError,
-    ReadError,
     ShapeError,
     StateError,
 )
@@ -108,8 +107,8 @@ CALLS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
     "wrong state": (lambda: head().load_state_dict({"seen": 3}), StateError, "of such a 'slda'"),
     "no head": (lambda: head().merge(3), ArgumentError, "a head as other, got an int"),
     "surrogate": (lambda: head().save("\ud800"), OptionError, "a path as path"),
-    "long path": (lambda: ll.load_study("x" * 3000), ReadError, "cannot read x"),
-    "long folder": (lambda: ll.report.write("x" * 3000), ReadError, "cannot read x"),
+    "long path": (lambda: ll.load_study("x" * 3000), OptionError, "at most 255 bytes in"),
+    "long folder": (lambda: ll.report.write("x" * 3000), OptionError, "at most 255 bytes in"),
     "no folder": (lambda: ll.report.write(3), ArgumentError, "a path as folder"),
     "no mean": (lambda: ll.report.agree("1", 1, 1, 1), ArgumentError, "a number as mean"),
     "no table": (lambda: ll.report.beside({}), ArgumentError, "a polars DataFrame as ours"),

@@ -116,7 +116,9 @@ def test_a_download_that_fails_names_the_file(
 
     monkeypatch.setattr("torch.hub.download_url_to_file", no_network)
     file = BACKBONES[name].weights.split()[0]
-    with pytest.raises(MissingFileError, match=rf"no route to host.*{file} here .* --weights"):
+    with pytest.raises(
+        MissingFileError, match=rf"no route to host.*{file} to this machine .* --weights"
+    ):
         load_backbone(name)
 
 
