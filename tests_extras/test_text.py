@@ -55,7 +55,7 @@ def test_a_table_of_texts(
 
 def test_models_that_are_none(tmp_path: Path) -> None:
     for name in ("st:nobody/has-this", f"st:{tmp_path}"):
-        with pytest.raises(MissingFileError, match="expected a model of sentence-transformers"):
+        with pytest.raises(MissingFileError, match="with sentence-transformers"):
             load_sentence_model(name, "cpu")
     with pytest.raises(OptionError, match="st:NAME_OR_FOLDER"):
         load_sentence_model("resnet18", "cpu")
