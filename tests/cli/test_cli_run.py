@@ -18,7 +18,7 @@ import torch
 from tests.study.small_replay import BLOCK, small_root
 
 from lastlayer.cli import main
-from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.errors import BusyError, FileFormatError, MissingFileError
 from lastlayer.features import Features
 from lastlayer.results import load_study
 from lastlayer.results.store import open_store
@@ -251,7 +251,7 @@ def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal
 def _kept(folder: Path) -> int:
     try:
         return load_study(folder).done.height
-    except (MissingFileError, FileFormatError):  # it is being made
+    except (MissingFileError, FileFormatError, BusyError):  # it is being made
         return 0
 
 

@@ -159,7 +159,7 @@ def test_unknown_labels_are_of_the_kind_that_was_asked(
     found = clf.predict_or_unknown([[0, 0], [9, 9], [99, -99]], unknown_label=unknown)
     assert found.tolist() == [*labels, unknown]
     assert found.dtype.kind == kind
-    with pytest.raises(ValueError, match="none of the classes"):
+    with pytest.raises(ValueError, match="not one of the classes"):
         clf.predict_or_unknown(x, unknown_label=labels[0])
 
 

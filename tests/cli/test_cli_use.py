@@ -102,13 +102,16 @@ def test_a_class_is_forgotten_by_its_name(monkeypatch: Patch, capsys: Printed) -
 WRONG = {
     "unknown labels": ("forget h.safetensors week.parquet --label species", "unknown label 'owl'"),
     "never seen": ("forget h.safetensors known3.csv --label species", "were never observed"),
-    "too many": ("forget h.safetensors twice.csv --label species", "only 100 are in"),
+    "too many": ("forget h.safetensors twice.csv --label species", "only 100 were learned"),
     "other size": (
         "forget h.safetensors narrow.csv --label species",
         "expected 8 features per row",
     ),
-    "other size to learn": ("fit narrow.csv --label species --head h.safetensors", "of size 8"),
-    "other size to ask": ("predict h.safetensors narrow.csv --out l.csv", "of size 8"),
+    "other size to learn": (
+        "fit narrow.csv --label species --head h.safetensors",
+        "8 features per row",
+    ),
+    "other size to ask": ("predict h.safetensors narrow.csv --out l.csv", "8 features per row"),
     "no rows": ("forget h.safetensors birds.csv --label species --class owl", "there are none"),
     "nothing": ("forget h.safetensors", "expected rows to forget, or a class"),
     "settings": ("fit birds.csv --label species --head h.safetensors --lr 1", "leave out lr"),

@@ -53,7 +53,7 @@ def tables(study: Path) -> Tables:
 
 def test_no_table_of_the_paper_is_empty(tables: Tables) -> None:
     empty = [name for name, table in tables.items() if table.is_empty()]
-    assert empty == ["starts", "troubles"]
+    assert empty == ["references", "starts", "troubles"]
 
 
 def test_final_accuracy_is_the_mean_over_orders(tables: Tables, store: Store) -> None:

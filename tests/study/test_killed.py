@@ -46,5 +46,5 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> No
 def test_out_of_room_it_says_so_and_goes_on_when_there_is_some(tmp_path: Path) -> None:
     said = conduct(tmp_path, "fill")
     assert "cannot write" in said
-    assert "What was saved before is kept" in said
+    assert "What was saved so far is kept" in said
     assert content(tmp_path / "full") == content(tmp_path / "undisturbed")

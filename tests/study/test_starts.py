@@ -66,7 +66,7 @@ def test_a_block_names_them_for_all_its_heads() -> None:
     [
         ({"code": "may"}, "expected 'code' and 'why' together"),
         ({"why": "so"}, "expected 'code' and 'why' together"),
-        ({"code": "may", "why": "so", "gain": "unit"}, "expected 'code', or 'start'"),
+        ({"code": "may", "why": "so", "gain": "unit"}, "expected either 'code' or 'start'"),
         ({"code": "june", "why": "so"}, "unknown code of the authors 'june'"),
         ({"start": "norml"}, "did you mean 'normal'"),
         ({"gain": "fixed"}, "unknown gain 'fixed'"),

@@ -136,7 +136,9 @@ def test_options_that_cannot_be() -> None:
     with pytest.raises(OptionError, match="every 1 epoch or more, got 0"):
         TrainingOptions(save_every=0)
     pool = small_pool(dtype=torch.float64)
-    with pytest.raises(OptionError, match=r"float32 for precision 'bfloat16', got torch\.float64"):
+    with pytest.raises(
+        OptionError, match=r"float32 images for precision 'bfloat16', got torch\.float64"
+    ):
         train_replay(pool, pairs(pool), [], SmallNet, RULES, TrainingOptions(precision="bfloat16"))
 
 
@@ -149,7 +151,7 @@ def test_a_checkpoint_of_other_options_is_refused_either_way(
     first, second = (other, usual) if turned else (usual, other)
     given = pool, pairs(pool), [Network()], SmallNet, RULES
     list(train_replay(*given, first, folder=tmp_path))
-    with pytest.raises(OptionError, match="of another setting"):
+    with pytest.raises(OptionError, match="belongs to another setting"):
         list(train_replay(*given, second, folder=tmp_path))
 
 

@@ -35,7 +35,7 @@ def load_features(name: str | os.PathLike[str], label: str | None = None) -> Fea
     ...
     lastlayer.errors.UnknownNameError: unknown feature set 'cifar11'; did you mean 'cifar10'? \
 there are: cifar10, cifar100, cifar10/resnet20-cifar100, cifar100/resnet20-cifar100; \
-or give the path of a file that 'lastlayer import' or 'lastlayer extract' made
+or pass the path of a file made by 'lastlayer import' or 'lastlayer extract'
     """
     expect(name, (str, os.PathLike), "name", "the name of a feature set or the path of a file")
     data = Features.read(_path(name))

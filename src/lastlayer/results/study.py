@@ -12,9 +12,9 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
-from lastlayer.arguments import expect
+from lastlayer.arguments import expect, short
 from lastlayer.catalogue import CODES, HEADS
-from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.errors import DataError, FileFormatError, MissingFileError
 from lastlayer.names import look_up
 from lastlayer.reading import a_folder, say
 from lastlayer.results.arrays import AT_ONCE, digest, unpack, unpacked_size
@@ -47,7 +47,9 @@ class Data:
         """Refuse references that are not shares by label."""
         values = self.references.values() if isinstance(self.references, Mapping) else [None]
         if not all(isinstance(value, float | int) and 0 <= value <= 1 for value in values):
-            raise ValueError(f"references are not shares by label: {self.references!r:.100}")
+            raise DataError(
+                f"expected references as shares from 0 to 1 by label, got {short(self.references)}"
+            )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

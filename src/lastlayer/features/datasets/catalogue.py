@@ -65,7 +65,7 @@ def read_images(
     Traceback (most recent call last):
     ...
     lastlayer.errors.MissingFileError: expected the files of 'folder' in nowhere, but \
-there is no folder
+there is no such folder
     """
     read = look_up(name, DATASETS, "data set").read
     folder, thin = a_path(root, "root"), whole(thin, "thin")
