@@ -100,7 +100,7 @@ def test_references_that_are_none_are_refused_and_made_again(
         about = {"names": known.names, "origin": known.origin, "n_train": 9, "n_test": 9,
                  "in_features": H, "references": json.loads(odd)}  # fmt: skip
         store.describe("text", {file: (known.fingerprint, about)}, version="1")
-    with pytest.raises(FileFormatError, match="references are not shares by label"):
+    with pytest.raises(FileFormatError, match="expected references as shares from 0 to 1 by label"):
         load_study(tmp_path / "out")
     again, made = make(plan, tmp_path / "out")
     assert made == []
