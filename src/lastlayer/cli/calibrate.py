@@ -6,12 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastlayer.cli.app import USE, app
-from lastlayer.cli.fit import (
-    EmbeddingOption,
-    FeaturesArgument,
-    LabelOption,
-)
-from lastlayer.cli.out import Force, make_room
+from lastlayer.cli.fit import EmbeddingOption, FeaturesArgument, LabelOption
+from lastlayer.cli.out import Force, room_for_head
 from lastlayer.cli.predict import HeadArgument
 from lastlayer.cli.text import describe_calibration
 
@@ -35,10 +31,7 @@ def calibrate(
     from lastlayer.fitting import calibrate as find_out  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.fitting import update  # noqa: PLC0415
 
-    place = out or head
-    same = place.exists() and head.exists() and place.samefile(head)
-    read = [Path(features)] if Path(features).exists() else []
-    make_room(place, *read, force=force or same)
+    place = room_for_head(head, out, Path(features), force=force)
 
     def change(clf: "HeadClassifier") -> None:
         find_out(clf, features, rows=rows, embedding=embedding, label=label)

@@ -10,7 +10,7 @@ import typer
 
 from lastlayer.cli.app import USE, app
 from lastlayer.cli.extract import RayOption
-from lastlayer.cli.out import Force, make_room
+from lastlayer.cli.out import Force, room_for_head
 from lastlayer.cli.text import describe_calibration
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
@@ -86,11 +86,9 @@ def fit(
         given["random_state"] = seed
     if calibrate is not None:
         given["calibration"] = calibrate
-    place = out or (Path(head) if goes_on else None)
-    if place is None:
+    if out is None and not goes_on:
         raise OptionError("expected the file to write as --out: a new head needs one")
-    same = goes_on and place.exists() and place.samefile(head)
-    make_room(place, *files_of(features), force=force or same)
+    place = room_for_head(Path(head), out, *files_of(features), force=force)
     if goes_on and (wrong := given.keys() - {"epochs", "calibration"}):
         raise OptionError(f"{head} keeps its settings: leave out {', '.join(sorted(wrong))}")
     found: Any = features

@@ -7,7 +7,7 @@ import typer
 
 from lastlayer.cli.app import USE, app
 from lastlayer.cli.fit import EmbeddingOption, LabelOption
-from lastlayer.cli.out import Force, make_room
+from lastlayer.cli.out import Force, room_for_head
 from lastlayer.cli.predict import HeadArgument
 from lastlayer.errors import OptionError
 
@@ -42,10 +42,7 @@ def forget(
 
     if features is None and class_ is None:
         raise OptionError("expected rows to forget, or a class with --class NAME, got neither")
-    place = out or head
-    same = place.exists() and head.exists() and place.samefile(head)
-    read = [Path(features)] if features and Path(features).exists() else []
-    make_room(place, *read, force=force or same)
+    place = room_for_head(head, out, *([Path(features)] if features else []), force=force)
     done = []
 
     def change(clf: "HeadClassifier") -> None:

@@ -55,3 +55,11 @@ def make_room(out: Path, *read: Path, force: bool = True, option: str = "--out")
         raise OptionError(f"{option} would overwrite an input, {out}: choose another file")
     if out.exists() and not force:
         raise OptionError(f"{out} already exists: choose another file, or overwrite with --force")
+
+
+def room_for_head(head: Path, out: Path | None, *read: Path, force: bool) -> Path:
+    """Return where a changed head goes, ``out`` or its own file, and make room there."""
+    place = out or head
+    same = place.exists() and head.exists() and place.samefile(head)
+    make_room(place, *read, force=force or same)
+    return place
