@@ -85,6 +85,18 @@ def alive(node: str) -> bool:
     return any(one["Alive"] for one in ray.nodes() if one["NodeID"] == node)
 
 
+def lose(cluster: Cluster, node: Any, notes: Path) -> list[dict[str, Any]]:
+    """Take a node away, end the workers that it had, and return the tasks begun on it."""
+    mine = [one for one in starts(notes) if one["node"] == node.node_id]
+    assert mine
+    cluster.remove_node(node, allow_graceful=False)
+    for one in mine:
+        if not gone(one["pid"]):
+            os.kill(one["pid"], signal.SIGKILL)
+    until(lambda: not alive(node.node_id) and all(gone(one["pid"]) for one in mine))
+    return mine
+
+
 class Driver(threading.Thread):
     """Fits in a thread, and keeps what came of it."""
 
@@ -143,13 +155,7 @@ def test_a_node_is_lost(cluster: Cluster, tmp_path: Path) -> None:
     driver = Driver(cluster.address, folder, tmp_path / "parts", stopping(notes))
     until(lambda: len({one["node"] for one in starts(notes)}) == 3 or driver.error)
     lost = nodes[1].node_id
-    mine = [one for one in starts(notes) if one["node"] == lost]
-    assert mine
-    cluster.remove_node(nodes[1], allow_graceful=False)
-    for one in mine:
-        if not gone(one["pid"]):
-            os.kill(one["pid"], signal.SIGKILL)
-    until(lambda: not alive(lost) and all(gone(one["pid"]) for one in mine))
+    mine = lose(cluster, nodes[1], notes)
     (notes / "open-learn").touch()
     (notes / "open-merge").touch()
     assert_same(driver.result(), whole, TEST)
@@ -199,13 +205,7 @@ def test_an_orphan_writes_after_the_retry(cluster: Cluster, tmp_path: Path) -> N
     lost = nodes[2].node_id
     driver = Driver(cluster.address, folder, parts, outliving(notes, lost))
     until(lambda: len({one["node"] for one in starts(notes)}) == 3 or driver.error)
-    mine = [one for one in starts(notes) if one["node"] == lost]
-    assert mine
-    cluster.remove_node(nodes[2], allow_graceful=False)
-    for one in mine:
-        if not gone(one["pid"]):
-            os.kill(one["pid"], signal.SIGKILL)
-    until(lambda: not alive(lost) and all(gone(one["pid"]) for one in mine))
+    mine = lose(cluster, nodes[2], notes)
     (notes / "open-learn").touch()
     name = mine[0]["name"]
     written = parts / f"{name}.safetensors"

@@ -7,20 +7,14 @@ import numpy as np
 import onnxruntime
 import polars as pl
 import pytest
-from newcomer import birds, run, write
+from newcomer import birds, run
 
 import lastlayer as ll
 from lastlayer.errors import NotCalibratedError
 
 Patch = pytest.MonkeyPatch
 Printed = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("newcomers_folder")
 
 
 FIT = "fit birds.csv --label species --head slda --calibrate 0.2 --out h.safetensors"

@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from newcomer import birds, run, write
+from newcomer import birds, run
 
 import lastlayer as ll
 from lastlayer.catalogue import HEADS
@@ -17,13 +17,7 @@ from lastlayer.fitting import fit, forget
 
 Patch = pytest.MonkeyPatch
 Printed = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("newcomers_folder")
 
 
 def assert_same_head(path: Path | str, clf: ll.HeadClassifier) -> None:
