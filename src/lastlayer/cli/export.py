@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastlayer.cli.app import USE, app
-from lastlayer.cli.out import make_room, make_room_for_table, write_table
+from lastlayer.cli.out import make_room, write_table
 from lastlayer.cli.text import count
 from lastlayer.errors import OptionError
 
@@ -66,7 +66,7 @@ def _export_table(folder: Path, file: Path) -> None:
 
     if file.suffix not in (".csv", ".parquet"):
         raise OptionError(f"expected a .csv or .parquet file to write, or an .onnx one, got {file}")
-    make_room_for_table(file)
+    make_room(file)
     study = load_study(folder)
     tables = [study.done, study.replay.filter(state="done")]
     kinds = [t.with_columns(kind=pl.lit(k)) for k, t in zip(KINDS, tables, strict=True)]

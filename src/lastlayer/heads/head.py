@@ -21,7 +21,6 @@ from lastlayer.errors import (
     NotCalibratedError,
     NotLearnedError,
     OptionError,
-    ShapeError,
     StateError,
     UnsupportedError,
 )
@@ -31,10 +30,18 @@ from lastlayer.heads.calibration import (
     fit_temperature,
     rows_for_temperature,
 )
-from lastlayer.heads.finite import LARGEST, SMALL, are_usable, bad_features
+from lastlayer.heads.finite import LARGEST, are_usable, bad_features
 from lastlayer.heads.graph import Graph, Inference, Value, is_traced
 from lastlayer.heads.head_file import write_head
 from lastlayer.heads.impossible import ImpossibleError
+from lastlayer.heads.kinds import (
+    MOST_CLASSES,
+    check_feature_kind,
+    check_label_kind,
+    check_range,
+    ends,
+    kind,
+)
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.resizable import Resizable
@@ -42,10 +49,7 @@ from lastlayer.heads.undo import AllOrNothing
 from lastlayer.names import printable
 
 Preset = Literal["exact", "paper"]
-MOST_CLASSES = 1_000_000  # a label beyond is an id, not a class
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _PIECE = 1 << 20  # features, or logits, that are worked on at once
-_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @contextmanager
@@ -95,7 +99,7 @@ class Head(Resizable, ABC):
     def class_names(self, names: Sequence[str] | None) -> None:
         if names is not None:
             if isinstance(names, str) or not isinstance(names, Sequence):
-                raise ArgumentError(f"expected class names as a list, got {_kind(names)}")
+                raise ArgumentError(f"expected class names as a list, got {kind(names)}")
             for name in names:
                 if not isinstance(name, str):
                     raise ArgumentError(f"expected a class name as a str, got {kind_of(name)}")
@@ -260,7 +264,7 @@ class Head(Resizable, ABC):
         0.046
         """
         z = self._ready(z)
-        _check_label_kind(y, len(z))
+        check_label_kind(y, len(z))
         if not len(z):
             raise DataError("expected rows to calibrate with, got none")
         y = y.to(device=self.seen.device, dtype=torch.int64)
@@ -548,8 +552,8 @@ class Head(Resizable, ABC):
 
     def _check_calibration_rows(self, z: Tensor, y: Tensor) -> None:
         """Refuse rows of classes not learned, a class without rows, and rows that were learned."""
-        least, most = _ends(y)
-        _check_range(least, most)
+        least, most = ends(y)
+        check_range(least, most)
         strange = y[(y >= self.n_classes) | ~self.seen[y.clamp(max=self.n_classes - 1)]]
         if len(strange):
             raise LabelError(
@@ -596,46 +600,36 @@ class Head(Resizable, ABC):
 
     def _check_batch(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
         """Check a batch with at most one synchronisation; return it, and its top label or −1."""
-        self._check_kind(z)
-        _check_label_kind(y, z.shape[0])
+        check_feature_kind(z, self.in_features)
+        check_label_kind(y, z.shape[0])
         z = z.detach() if z.requires_grad else z
         if not z.shape[0]:
             return z, y, -1
         here = cast(Tensor, self._buffers["seen"]).device  # nn.Module's way takes its time
         later = self.streams and z.device != here  # then looked at on its way, piece by piece
         if z.is_cuda and y.is_cuda:
-            ends = [*z.aminmax(), *y.aminmax()]
-            *ends_z, least, most = torch.stack([end.double() for end in ends]).tolist()
+            both = [*z.aminmax(), *y.aminmax()]
+            *ends_z, least, most = torch.stack([end.double() for end in both]).tolist()
             least, most = int(least), int(most)
             if not all(-LARGEST <= end <= LARGEST for end in ends_z):
                 raise bad_features(z)
         else:
             if not later and not are_usable(z):
                 raise bad_features(z)
-            least, most = _ends(y)
-        _check_range(least, most)
+            least, most = ends(y)
+        check_range(least, most)
         if not later and z.device != here:
             z = z.to(here)
-        return z, y if _is_plain(y, here) else y.to(device=here, dtype=torch.int64), most
+        plain = y.dtype == torch.int64 and y.device == here  # asked, since to() takes its time
+        return z, y if plain else y.to(device=here, dtype=torch.int64), most
 
     def _check_features(self, z: Tensor, *, move: bool = True) -> Tensor:
         """Check queries; move them to the head's device unless they are taken in pieces."""
-        self._check_kind(z)
+        check_feature_kind(z, self.in_features)
         z = z.detach()
         if z.shape[0] and not are_usable(z):
             raise bad_features(z)
         return z.to(self.seen.device) if move else z
-
-    def _check_kind(self, z: Tensor) -> None:
-        if not isinstance(z, Tensor) or z.dtype not in _FLOATS:
-            hint = "" if isinstance(z, Tensor) else "; torch.as_tensor makes one of an array"
-            raise DataError(f"expected features as a floating-point tensor, got {_kind(z)}{hint}")
-        if z.layout is not torch.strided or z.is_meta or z.is_nested:
-            raise DataError(f"expected features as a dense tensor with values, got {_form(z)}")
-        if z.dim() != 2 or z.shape[1] != self.in_features:
-            raise ShapeError(
-                f"expected features of shape (n, {self.in_features}), got {tuple(z.shape)}"
-            )
 
     def _joint_names(self, other: "Head") -> tuple[str, ...] | None:
         """Return the class names of both heads; a class may not have two."""
@@ -680,47 +674,3 @@ class Head(Resizable, ABC):
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._stale = True
-
-
-def _check_label_kind(y: Tensor, n: int) -> None:
-    if not isinstance(y, Tensor) or y.dtype not in _INTEGERS:
-        raise LabelError(f"expected labels as an integer tensor, got {_kind(y)}")
-    if y.layout is not torch.strided or y.is_meta or y.is_nested:
-        raise LabelError(f"expected labels as a dense tensor with values, got {_form(y)}")
-    if y.shape != (n,):
-        raise ShapeError(f"expected {n} labels, one for each row, got shape {tuple(y.shape)}")
-
-
-def _check_range(least: int, most: int) -> None:
-    if least < 0:
-        raise LabelError(f"expected labels from 0 upwards, got {least}")
-    if most >= MOST_CLASSES:
-        raise LabelError(
-            f"expected classes numbered from 0 to below {MOST_CLASSES}, got {most}: "
-            "number them, or use HeadClassifier, which takes any labels"
-        )
-
-
-def _ends(y: Tensor) -> tuple[int, int]:
-    if y.numel() == 1:
-        only = y.item()
-        return cast(int, only), cast(int, only)
-    if y.is_cpu and y.numel() < SMALL:
-        own = y.numpy()
-        return int(own.min()), int(own.max())
-    least, most = map(int, y.aminmax())
-    return least, most
-
-
-def _is_plain(y: Tensor, device: torch.device) -> bool:
-    return y.dtype == torch.int64 and y.device == device
-
-
-def _form(x: Tensor) -> str:
-    if x.is_nested:
-        return "a nested one"
-    return "one on the meta device" if x.is_meta else f"layout {x.layout}"
-
-
-def _kind(x: object) -> str:
-    return str(x.dtype) if isinstance(x, Tensor) else f"a {type(x).__name__}"

@@ -13,7 +13,8 @@ from lastlayer.heads.gradient.descent import step
 from lastlayer.heads.gradient.initial import initial_parameters
 from lastlayer.heads.gradient.members import Members
 from lastlayer.heads.graph import Value, masked
-from lastlayer.heads.head import MOST_CLASSES, Head, Preset
+from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.kinds import MOST_CLASSES
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.layers.form import gain_of_rows, unit
 from lastlayer.names import look_up
