@@ -120,7 +120,7 @@ class Head(Resizable, ABC):
     @property
     def proof(self) -> str:
         """What ``forget`` can prove about the samples it is given, in words."""
-        return "counts are checked; that it was these very samples cannot be proven"
+        return "counts are checked; whether it saw these very samples cannot be proven"
 
     @property
     def calibration_part(self) -> dict[str, Any] | None:
@@ -292,7 +292,7 @@ class Head(Resizable, ABC):
         if is_traced():
             raise UnsupportedError(
                 f"this '{self.name}' head cannot be traced or exported itself, since it inspects "
-                "its inputs: take head.as_module(), or write head.export_onnx(path)"
+                "its inputs: use head.as_module() or head.export_onnx(path)"
             )
         z = self._check_features(z, move=False)
         self._check_learned()
@@ -517,8 +517,8 @@ class Head(Resizable, ABC):
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
         """Write down how logits and novelty come from features; it is ready to answer."""
         raise UnsupportedError(
-            f"a '{self.name}' head cannot become a module or an ONNX file: it does not say how it "
-            "answers in their operations"
+            f"a '{self.name}' head cannot become a module or an ONNX file: it defines no "
+            "_answer_graph"
         )
 
     def _evidence_graph(self, logits: Value) -> Value:
@@ -546,7 +546,7 @@ class Head(Resizable, ABC):
             raise NotCalibratedError(
                 f"this '{self.name}' head {why}: call calibrate(z, y) with rows that it has not "
                 "learned (in the shell: lastlayer calibrate)"
-                + ("" if found is None else ", or go without: calibration = None")
+                + ("" if found is None else ", or drop the calibration: calibration = None")
             )
         return found
 

@@ -70,7 +70,7 @@ class StatisticsHead(Head):
         """What ``forget`` can prove: never that it was these very samples."""
         known = {"pooled": "one scatter", "per_class": "the scatter of each class"}
         kept = known.get(self.statistics.kind, "the spread of each class")
-        return f"counts and {kept} are checked; that it was these very samples cannot be proven"
+        return f"counts and {kept} are checked; whether it saw these very samples cannot be proven"
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         return self.mahalanobis().novelty(z)
