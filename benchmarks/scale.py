@@ -212,13 +212,18 @@ def curves(folder: Path) -> None:
 
 @contextmanager
 def watched(pid: int) -> Iterator[list[int]]:
-    """Note the most anonymous memory of a process and its children together, and of one alone."""
-    peak, done = [0, 0], threading.Event()
+    """Note the most anonymous memory of a process and its children, of one alone, and how many.
+
+    That is what a process has written itself (RssAnon): no pages of files or shared libraries.
+    """
+    peak, done = [0, 0, 0], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.05):
             held = [anonymous(one) for one in family(pid)]
-            peak[0], peak[1] = max(peak[0], sum(held)), max(peak[1], max(held, default=0))
+            if sum(held) > peak[0]:
+                peak[0], peak[2] = sum(held), len(held)
+            peak[1] = max(peak[1], max(held, default=0))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -248,6 +253,17 @@ def anonymous(pid: int) -> int:
         return 0
 
 
+def with_libraries(*modules: str) -> int:
+    """Return the anonymous memory of a process that has imported modules, and done nothing."""
+    code = f"import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        return anonymous(child.pid)
+
+
 def watch_command(command: list[str]) -> tuple[float, list[int], str]:
     """Run the program, and note its time, its memory and what it prints."""
     start = time.perf_counter()
@@ -260,6 +276,8 @@ def watch_command(command: list[str]) -> tuple[float, list[int], str]:
 
 
 def memory(folder: Path, gigabytes: float) -> None:
+    asking = with_libraries("lastlayer.cli", "lastlayer.shards.fit")
+    working = with_libraries("lastlayer.shards.worker")
     for kind, each in (("parquet", 4 * H), ("safetensors", 2 * H)):
         with tempfile.TemporaryDirectory(dir=folder) as place:
             files = write(Path(place) / kind, kind, SHARD)
@@ -271,13 +289,20 @@ def memory(folder: Path, gigabytes: float) -> None:
             size = sum(file.stat().st_size for file in files)
             command = ["fit", str(Path(place) / kind), "--head", "slda"]
             took, peak, said = watch_command([*command, "--out", f"{place}/head.safetensors"])
+            said = said.splitlines()[0]
             print(f"{kind}: {size / 1e9:.1f} GB in {len(files)} shards; {took:.0f} s; {said}")
-            statistics = 8 * (H * H + CLASSES * (H + 1)) / 2**20
+            libraries = asking + (peak[2] - 1) * working
             print(
-                f"  peak anonymous memory: all processes {peak[0] / 2**20:.0f} MiB, the largest "
-                f"{peak[1] / 2**20:.0f} MiB; statistics {statistics:.0f} MiB",
+                f"  peak anonymous memory: {peak[2]} processes {_mib(peak[0])}, the largest "
+                f"{_mib(peak[1])}; libraries alone {_mib(libraries)}; beside them "
+                f"{_mib(peak[0] - libraries)}, with statistics of "
+                f"{_mib(8 * (H * H + CLASSES * (H + 1)))} each",
                 flush=True,
             )
+
+
+def _mib(n: int) -> str:
+    return f"{n / 2**20:.0f} MiB"
 
 
 def large(folder: Path, classes: int, steps: list[str], rows: int) -> None:
@@ -297,7 +322,7 @@ def large(folder: Path, classes: int, steps: list[str], rows: int) -> None:
             if command[0] not in steps:
                 continue
             took, peak, said = watch_command(command)
-            said = said.partition("\n\n")[2] if command[0] == "advise" else said
+            said = said.partition("\n\n")[2] if command[0] == "advise" else said.splitlines()[0]
             print(
                 f"  {command[0]:8} {took:6.0f} s, peak {peak[0] / 2**20:6.0f} MiB: {said}",
                 flush=True,
