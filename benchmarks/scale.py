@@ -1,6 +1,6 @@
 """Heads from shards: rows per second beside reading and the bare product, memory, Ray, large files.
 
-python -m benchmarks.scale rates  [--rows 160000] [--folder DIR]
+python -m benchmarks.scale rates  [--rows 160000] [--heads …] [--cores 1,2] [--folder DIR]
 python -m benchmarks.scale curves [--folder DIR]
 python -m benchmarks.scale memory [--gigabytes 4] [--folder DIR]
 python -m benchmarks.scale large  [--classes 1000] [--steps fit,predict,advise] [--folder DIR]
@@ -140,17 +140,19 @@ def learn(files: list[Path], head: str, runner: Local) -> tuple[float, float]:
     return time.perf_counter() - begin, processor_time(pids_of(runner)) - before
 
 
-def rates(folder: Path, rows: int, rounds: int) -> None:
+def rates(
+    folder: Path, rows: int, rounds: int, heads: list[str], kinds: list[str], cores_: list[int]
+) -> None:
     print(f"{rows:,} × {H}, {CLASSES} classes, shards of {SHARD:,}; medians of {rounds} rounds")
     print("head          shards       cores  rows/s  read+product  share  (on the clock)")
     context = get_context("spawn")
-    for kind in ("parquet", "safetensors"):
+    for kind in kinds:
         files = write(folder / kind, kind, rows)
-        for cores in (1, 2):
+        for cores in cores_:
             with context.Pool(cores) as pool, closing(Local(cores)) as runner:
                 pool.starmap(multiply, [("mean", BLOCK)] * cores)
                 learn(files[:cores], "mean", runner)  # everything is imported now
-                for head in HEADS:
+                for head in heads:
                     some = files[: max(len(files) // 4, cores)] if head == "random_ridge" else files
                     row(head, kind, some, cores, rounds, pool, runner)
             print()
@@ -275,10 +277,10 @@ def watch_command(command: list[str]) -> tuple[float, list[int], str]:
     return time.perf_counter() - start, peak, out.strip()
 
 
-def memory(folder: Path, gigabytes: float) -> None:
+def memory(folder: Path, gigabytes: float, kinds: list[str]) -> None:
     asking = with_libraries("lastlayer.cli", "lastlayer.shards.fit")
     working = with_libraries("lastlayer.shards.worker")
-    for kind, each in (("parquet", 4 * H), ("safetensors", 2 * H)):
+    for kind, each in [(kind, {"parquet": 4 * H, "safetensors": 2 * H}[kind]) for kind in kinds]:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             files = write(Path(place) / kind, kind, SHARD)
             for number in range(
@@ -371,6 +373,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--heads", default=",".join(HEADS), help="of rates")
+    parser.add_argument("--kinds", default="parquet,safetensors", help="of rates and memory")
+    parser.add_argument("--cores", default="1,2", help="of rates")
     parser.add_argument("--steps", default="fit,predict,advise", help="of large")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     asked = parser.parse_args()
@@ -381,9 +386,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.folder) as place:
         folder = Path(place)
         do: dict[str, Callable[[], None]] = {
-            "rates": lambda: rates(folder, asked.rows or 160_000, asked.rounds),
+            "rates": lambda: rates(
+                folder,
+                asked.rows or 160_000,
+                asked.rounds,
+                asked.heads.split(","),
+                asked.kinds.split(","),
+                list(map(int, asked.cores.split(","))),
+            ),
             "curves": lambda: curves(folder),
-            "memory": lambda: memory(folder, asked.gigabytes),
+            "memory": lambda: memory(folder, asked.gigabytes, asked.kinds.split(",")),
             "large": lambda: large(
                 folder, asked.classes, asked.steps.split(","), asked.rows or 1_280_000
             ),
