@@ -12,7 +12,7 @@ from small_streams import blobs
 import lastlayer as ll
 from lastlayer import catalogue
 from lastlayer.advice.course import feature_scale, lay_out
-from lastlayer.advice.descent import thinned
+from lastlayer.advice.descent import thinned, work_of
 from lastlayer.advice.judging import _trials, checkpoints_of, judge, learn, share_right
 from lastlayer.advice.split import Split, splits_of
 from lastlayer.heads import make_head
@@ -143,6 +143,16 @@ def test_heads_are_not_trained_on_a_copy_of_features_that_is_too_large(monkeypat
     judgement = judge(course, ["linear", "mean"])
     assert list(judgement.verdicts) == ["mean"]
     assert judgement.left_out["linear"].startswith("400 rows × 6 features of 4 classes are too")
+
+
+def test_what_could_be_trained_can_be_tested(monkeypatch):
+    """All rows are more than those without the held-out ones: the test must not be left out."""
+    course = lay_out(blobs(), None)
+    trial = _trials(course, splits_of(course), frozenset(), False)[0]
+    monkeypatch.setattr("lastlayer.advice.descent.WORK", work_of(trial))
+    advice = ll.advise(blobs(), heads=["linear"])
+    assert advice.head == "linear"
+    assert advice.tested.rows == 100
 
 
 def test_rows_held_out_may_lie_elsewhere():

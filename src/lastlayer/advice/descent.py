@@ -26,9 +26,7 @@ EPOCHS, STEPS, STEPS_OF_TASK = 5, 200, 10  # at least
 GRID_WORK = 4e12  # multiplications that finding the rates may take; streams are thinned to fit
 WORK = 4e13  # multiplications that training may take; beyond it such heads are left out
 LARGEST = 64 << 20  # bytes that one head may take in training
-ROOM = (
-    2 << 30
-)  # bytes that the features of all rows may take, scaled for training or kept by a head
+ROOM = 2 << 30  # bytes that all rows may take, scaled for training or kept by a head
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +82,8 @@ def work_of(trial: Trial) -> float:
 def too_large(trial: Trial, heads: int) -> bool:
     """Return whether heads trained by gradient would take too much memory or time here."""
     rules = Rules(batch_size=BATCH_SIZE)
-    if 4 * trial.pool.z.numel() > ROOM:
-        return True
-    return member_bytes(trial.pool, rules) > LARGEST or heads * work_of(trial) > WORK
+    large = member_bytes(trial.pool, rules) > LARGEST or 4 * trial.pool.z.numel() > ROOM
+    return large or heads * work_of(trial) > WORK
 
 
 def thinned(trial: Trial, n_heads: int, seed: int = 0) -> Trial:
