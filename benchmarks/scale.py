@@ -4,6 +4,7 @@ python -m benchmarks.scale rates  [--rows 160000] [--heads …] [--cores 1,2] [-
 python -m benchmarks.scale curves [--folder DIR]
 python -m benchmarks.scale memory [--gigabytes 4] [--folder DIR]
 python -m benchmarks.scale large  [--classes 1000] [--steps fit,predict,advise] [--folder DIR]
+python -m benchmarks.scale unknown [--classes 10000]
 python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
 
 Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
@@ -41,6 +42,7 @@ from lastlayer.shards.reading import Wish
 
 H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
 HEADS = ("mean", "slda", "ridge", "random_ridge")
+WHAT = ("rates", "curves", "memory", "large", "unknown", "ray")
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -342,6 +344,21 @@ def make_large(folder: Path, classes: int, rows: int) -> None:
     ll.Features.from_arrays(z, y, test=test).save(folder / "large.safetensors")
 
 
+def unknown(classes: int) -> None:
+    """Ask a random head what is new to it: what it keeps for that, beside itself."""
+    z, _ = block(2 * classes, 0, 64, classes)
+    head = ll.make_head("random_slda", 64)
+    head.observe(torch.from_numpy(z), torch.arange(2 * classes) % classes)
+    head.predict(torch.from_numpy(z[:10]))
+    before, begin = anonymous(os.getpid()), time.process_time()
+    with watched(os.getpid()) as peak:
+        head.novelty(torch.from_numpy(z[:100]))
+    print(
+        f"random_slda, width {WIDTH:,}, {classes:,} classes: {time.process_time() - begin:.0f} s, "
+        f"peak {_mib(peak[0] - before)}, of which it keeps {_mib(anonymous(os.getpid()) - before)}"
+    )
+
+
 def on_ray(folder: Path, rows: int) -> None:
     """Do the same work here and on a Ray cluster of this machine."""
     from lastlayer.shards.on_ray import OnRay  # noqa: PLC0415  (an extra)
@@ -368,7 +385,7 @@ def on_ray(folder: Path, rows: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["rates", "curves", "memory", "large", "ray", "make"])
+    parser.add_argument("what", choices=[*WHAT, "make"])
     parser.add_argument("--rows", type=int)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--classes", type=int, default=1000)
@@ -399,6 +416,7 @@ def main() -> None:
             "large": lambda: large(
                 folder, asked.classes, asked.steps.split(","), asked.rows or 1_280_000
             ),
+            "unknown": lambda: unknown(asked.classes),
             "ray": lambda: on_ray(folder, asked.rows or 160_000),
         }
         do[asked.what]()
