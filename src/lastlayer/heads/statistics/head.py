@@ -1,6 +1,6 @@
 """What mean and slda share: they read class statistics, so they can merge and forget exactly."""
 
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ class StatisticsHead(Head):
     """A head that reads class statistics, and can therefore forget exactly."""
 
     passes = 1
+    streams: ClassVar[bool] = False  # whether ``_learn`` hands rows to the statistics as they came
 
     def __init__(
         self,
@@ -116,6 +117,10 @@ class StatisticsHead(Head):
 
     def _forget_class(self, y: int) -> None:
         self.statistics.remove_class(y)
+
+    def _looks_itself(self, n: int) -> bool:
+        # A small batch may wait, and must be looked at when it comes; what fades is not looked at.
+        return self.streams and not self.fades and not self.statistics.may_wait(n)
 
     def _wait(self, z: Tensor, y: Tensor) -> bool:
         seen = cast(Tensor, self._buffers["seen"])
