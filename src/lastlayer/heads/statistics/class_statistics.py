@@ -36,7 +36,7 @@ from lastlayer.heads.statistics.possible import (
 from lastlayer.heads.undo import AllOrNothing, in_block, keep, overwrite, remember, rows_before
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
-GATHERED, GATHERED_BYTES = 1024, 8 << 20  # rows of small batches that wait, at most
+GATHERED, GATHERED_BYTES = 4096, 8 << 20  # rows of small batches that wait, at most
 PRECISION = 1e-6  # how wrong, beside the spread of the data that stay, forgetting may leave them
 IN_PLACE = frozenset(["cpu"])  # where rows are overwritten; elsewhere new ones take fewer steps
 _EPS = torch.finfo(torch.float64).eps
@@ -157,15 +157,11 @@ class ClassStatistics(Resizable):
                 if not self.wait(z, y):
                     self._update(z, y, 1, look=z.is_cpu or z.device != self._device)
 
-    def may_wait(self, n: int) -> bool:
-        """Return whether a batch of n rows is small enough to wait for others."""
-        return 2 * n <= self._most()
-
     def wait(self, z: Tensor, y: Tensor) -> bool:
         """Let a batch wait, if it is small and there is room; return whether it does."""
         n, begin = y.numel(), self._waiting
         if self._room is None:
-            if not self.may_wait(n):
+            if 2 * n > self._most():
                 return False
             self._room = self._new_room()
         rows, labels, *views = self._room
@@ -444,7 +440,7 @@ class ClassStatistics(Resizable):
         The errors of many updates are independent, so their squares add up.
         """
         if self.kind == "none":
-            self.wear = self.wear + (_EPS * torch.stack(mean.aminmax()).abs().amax()).square()
+            self.wear = self.wear + (_EPS * torch.linalg.vector_norm(mean, torch.inf)).square()
         else:
             self.wear = self.wear + (_EPS * squares).square()
 

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
-from lastlayer.heads.finite import SMALL
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.class_statistics import GATHERED, ClassStatistics, Scatter
 from lastlayer.heads.statistics.covariance import (
     Mahalanobis,
     RelativeMahalanobis,
@@ -119,12 +118,14 @@ class StatisticsHead(Head):
         self.statistics.remove_class(y)
 
     def _looks_itself(self, n: int) -> bool:
-        # A small batch may wait, and must be looked at when it comes; what fades is not looked at.
-        return self.streams and not self.fades and not self.statistics.may_wait(n)
+        # Rows that may wait must be looked at when they come; those that fade never are later.
+        return self.streams and 2 * n > GATHERED and not self.fades
 
     def _wait(self, z: Tensor, y: Tensor) -> bool:
         seen = cast(Tensor, self._buffers["seen"])
-        if self.fades or not (self.streams and seen.is_cpu and y.is_cpu and y.numel() < SMALL):
+        if self.fades or not (
+            self.streams and seen.is_cpu and y.is_cpu and 2 * y.numel() <= GATHERED
+        ):
             return False
         if seen is not self._complete:  # a change of what was seen is always a new tensor
             if not seen.numpy()[y.numpy()].all():

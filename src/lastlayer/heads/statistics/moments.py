@@ -63,8 +63,8 @@ def widened(rows: Tensor) -> Tensor:
 
 def alone_in_class(groups: Groups) -> Tensor | None:
     """Return the rows that are the only ones of their class, by class, if most rows are."""
-    alone = groups.size == 1
-    if 2 * int(alone.sum()) <= groups.place.numel():
+    half, alone = groups.place.numel() // 2, groups.size == 1
+    if len(alone) <= half or int(alone.sum()) <= half:
         return None
     row = torch.empty_like(groups.classes)
     row[groups.place] = torch.arange(groups.place.numel(), device=row.device)
