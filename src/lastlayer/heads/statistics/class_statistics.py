@@ -299,7 +299,7 @@ class ClassStatistics(Resizable):
             if look:  # NaN and infinity show in the extremes; the answer is read once, below
                 if largest is None:
                     largest = torch.stack(rows.aminmax()).abs().amax()
-                finite &= largest <= LARGEST
+                finite &= largest.double() <= LARGEST  # in float32 the limit would be infinite
         if look and not bool(finite) and not are_usable(z):
             raise bad_features(z)
 
