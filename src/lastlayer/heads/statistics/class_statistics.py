@@ -186,7 +186,7 @@ class ClassStatistics(Resizable):
         return (rows, labels, rows.numpy(), labels.numpy()) if rows.is_cpu else (rows, labels)
 
     def _most(self) -> int:
-        return max(1, min(GATHERED, GATHERED_BYTES // (8 * self._held("mean").shape[1])))
+        return most_waiting(self._held("mean").shape[1])
 
     def fold(self) -> None:
         """Fold in the waiting rows."""
@@ -476,6 +476,11 @@ class ClassStatistics(Resizable):
                 f"rounding is {wrong:.0e} of it, and at most {PRECISION:.0e} is allowed; make a "
                 "new head and let it observe what remains"
             )
+
+
+def most_waiting(h: int) -> int:
+    """Return how many rows of h features wait at most; a batch of more than half does not."""
+    return max(1, min(GATHERED, GATHERED_BYTES // (8 * h)))
 
 
 _BUFFERS = frozenset(("count", "mean", "scatter", "spread", "wear"))

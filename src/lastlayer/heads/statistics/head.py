@@ -8,7 +8,7 @@ from torch import Tensor
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.statistics.class_statistics import GATHERED, ClassStatistics, Scatter
+from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter, most_waiting
 from lastlayer.heads.statistics.covariance import (
     Mahalanobis,
     RelativeMahalanobis,
@@ -119,13 +119,12 @@ class StatisticsHead(Head):
 
     def _looks_itself(self, n: int) -> bool:
         # Rows that may wait must be looked at when they come; those that fade never are later.
-        return self.streams and 2 * n > GATHERED and not self.fades
+        return self.streams and 2 * n > most_waiting(self.in_features) and not self.fades
 
     def _wait(self, z: Tensor, y: Tensor) -> bool:
         seen = cast(Tensor, self._buffers["seen"])
-        if self.fades or not (
-            self.streams and seen.is_cpu and y.is_cpu and 2 * y.numel() <= GATHERED
-        ):
+        few = 2 * y.numel() <= most_waiting(self.in_features)
+        if self.fades or not (few and self.streams and seen.is_cpu and y.is_cpu):
             return False
         if seen is not self._complete:  # a change of what was seen is always a new tensor
             if not seen.numpy()[y.numpy()].all():
