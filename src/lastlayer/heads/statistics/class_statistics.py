@@ -440,7 +440,7 @@ class ClassStatistics(Resizable):
         The errors of many updates are independent, so their squares add up.
         """
         if self.kind == "none":
-            self.wear = self.wear + (_EPS * torch.linalg.vector_norm(mean, torch.inf)).square()
+            self.wear = self.wear + (_EPS * torch.stack(mean.aminmax()).abs().amax()).square()
         else:
             self.wear = self.wear + (_EPS * squares).square()
 
