@@ -41,10 +41,6 @@ OUT = Path("results/regret")
 SHARES = (1.0, 0.1, 0.01)
 MANY = 1000  # rows from which on a mean of its own is told
 LEAST = 3  # rows of a class on average; a smaller share of a set is left out
-COLUMNS = (
-    "stream", "share", "split", "rows", "advised", "accuracy", "best", "best_accuracy", "regret",
-    "low", "high", "within_noise", "own_test", "seconds",
-)  # fmt: skip
 Draw = Callable[[int], ll.Features]
 Job = tuple[str, float, int]  # stream, share, split
 
@@ -99,10 +95,11 @@ def streams(sets: Path | None) -> dict[str, tuple[Draw, str]]:
     return found
 
 
-def regret(drawn: tuple[Draw, str], job: Job) -> dict[str, Any] | None:
+def regret(drawn: tuple[Draw, str], job: Job) -> tuple[dict[str, Any], dict[str, float]] | None:
     """Advise on a share of the training rows, test all candidates, and compare.
 
-    None: the share leaves too few rows.
+    Returns the row of this split, and each candidate's test accuracy. None: the share leaves too
+    few rows.
     """
     (draw, scenario), (stream, share, split) = drawn, job
     data = draw(split)
@@ -116,7 +113,7 @@ def regret(drawn: tuple[Draw, str], job: Job) -> dict[str, Any] | None:
     tested = _tested(course, {name: v.lr for name, v in judgement.verdicts.items()})
     best = max(tested.names, key=tested.of)
     lost = tested.difference(best, choice.head)
-    return {
+    row = {
         "stream": stream,
         "share": share,
         "split": split,
@@ -132,6 +129,7 @@ def regret(drawn: tuple[Draw, str], job: Job) -> dict[str, Any] | None:
         "own_test": torch.equal(draw(split + 1).test.z, data.test.z),
         "seconds": round(seconds, 1),
     }
+    return row, {name: round(tested.of(name), 6) for name in tested.names}
 
 
 def _thinned(course: Course, share: float, seed: int) -> Course:
@@ -164,24 +162,38 @@ def _tested(course: Course, rates: dict[str, float | None]) -> Scores:
     return Scores(right, np.arange(m))
 
 
-def table(splits: pl.DataFrame) -> pl.DataFrame:
+def table(splits: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Average over splits, in points, with the 95 % interval of the mean.
+
+    The best in hindsight is the candidate with the highest test accuracy over all splits. Beside
+    that stands the winner of each split, which is partly picked by the noise of its test rows.
 
     The interval is the wider of two: that of the mean over splits, and the paired bootstrap over
     test rows, whose width shrinks with more splits only where each draws test rows of its own.
     """
-    points = 100 * pl.col("regret")
-    mean = splits.group_by("share", "stream", maintain_order=True).agg(
-        points.mean().alias("regret"),
-        points.std().fill_null(0.0).alias("deviation"),
+    stream = ["share", "stream"]
+    means = candidates.group_by(*stream, "head", maintain_order=True).agg(
+        pl.col("accuracy").mean().alias("mean")
+    )
+    best = means.sort("mean", descending=True, maintain_order=True).group_by(*stream).first()
+    of_best = candidates.join(best.select(*stream, "head"), on=[*stream, "head"])
+    joined = splits.join(
+        of_best.select(*stream, "split", "head", pl.col("accuracy").alias("reached")),
+        on=[*stream, "split"],
+    )
+    lost = 100 * (pl.col("reached") - pl.col("accuracy"))
+    mean = joined.group_by(*stream, maintain_order=True).agg(
+        lost.mean().alias("regret"),
+        lost.std().fill_null(0.0).alias("deviation"),
         (50 * (pl.col("high") - pl.col("low"))).mean().alias("by_rows"),
+        (100 * pl.col("regret")).mean().alias("to_winners"),
         pl.col("own_test").first(),
         pl.len().alias("splits"),
         pl.col("rows").min(),
         (100 * pl.col("accuracy")).mean().alias("accuracy"),
-        (100 * pl.col("best_accuracy")).mean().alias("best_accuracy"),
+        (100 * pl.col("reached")).mean().alias("best_accuracy"),
         pl.col("advised").mode().sort().first(),
-        pl.col("best").mode().sort().first(),
+        pl.col("head").first().alias("best"),
         pl.col("within_noise").mean(),
     )
     n = mean["splits"].to_numpy()
@@ -197,11 +209,12 @@ def table(splits: pl.DataFrame) -> pl.DataFrame:
 def in_words(found: pl.DataFrame) -> str:
     """Write the table as Markdown, the means of each share below it."""
     lines = [
-        "| stream | share | rows | regret | advised | best in hindsight | splits |",
-        "|---|---|---|---|---|---|---|",
+        "| stream | share | rows | regret | to each split's winner | advised | best in hindsight "
+        "| splits |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in found.iter_rows(named=True):
-        lost = f"{row['regret']:.2f} ± {row['plus_minus']:.2f}"
+        lost = f"{row['regret']:.2f} ± {row['plus_minus']:.2f} | {row['to_winners']:.2f}"
         lines.append(
             f"| {row['stream']} | {row['share']:.0%} | {row['rows']} | {lost} "
             f"| {row['advised']} {row['accuracy']:.1f} | {row['best']} {row['best_accuracy']:.1f} "
@@ -215,8 +228,9 @@ def in_words(found: pl.DataFrame) -> str:
                 )
                 above = ", ".join(worst["stream"]) or "none"
                 lines.append(
-                    f"| **mean**, {which} | {share:.0%} | | **{part['regret'].mean():.2f}** | "
-                    f"above 1 and beyond its interval: {above} | | |".replace("%", " %", 1)
+                    f"| **mean**, {which} | {share:.0%} | | **{part['regret'].mean():.2f}** "
+                    f"| {part['to_winners'].mean():.2f} "
+                    f"| above 1 and beyond its interval: {above} | | |".replace("%", " %", 1)
                 )
     return "\n".join(lines)
 
@@ -225,29 +239,38 @@ def _many(found: pl.DataFrame) -> pl.DataFrame:
     return found.filter(pl.col("rows") >= MANY)
 
 
-def _alone(given: tuple[tuple[Draw, str], Job]) -> tuple[Job, dict[str, Any] | None]:
+def _alone(given: tuple[tuple[Draw, str], Job]) -> tuple[Job, Any]:
     torch.set_num_threads(1)
     return given[1], regret(*given)
 
 
 def made(
     found: dict[str, tuple[Draw, str]], jobs: list[Job], workers: int, seconds: float
-) -> Iterator[dict[str, Any]]:
-    """Give a row for each job, in processes of one core each, until the time is over."""
+) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+    """Yield the outcome of each job, made in processes of one core each, until the time is over."""
     end = time.monotonic() + seconds
     # Processes that are new know nothing of threads that this one may have begun.
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         coming = pool.imap_unordered(_alone, [(found[job[0]], job) for job in jobs])
         for _ in jobs:
             try:
-                job, row = coming.next(timeout=max(end - time.monotonic(), 0.01))
+                job, outcome = coming.next(timeout=max(end - time.monotonic(), 0.01))
             except (queue.Empty, multiprocessing.TimeoutError):
                 print("the time is over: what is not made yet can be made by the same command")
                 return
-            if row is None:
+            if outcome is None:
                 print(f"{job[0]} at {job[1]:.0%}: too few rows for its classes", flush=True)
             else:
-                yield row
+                yield outcome
+
+
+def _append(file: Path, rows: list[dict[str, Any]]) -> None:
+    new = not file.exists()
+    with file.open("a", newline="") as out:
+        writer = csv.DictWriter(out, list(rows[0]))
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> None:
@@ -263,7 +286,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="make nothing more")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    file = asked.out / "splits.csv"
+    file, tested = asked.out / "splits.csv", asked.out / "candidates.csv"
     done = set(pl.read_csv(file).select("stream", "share", "split").rows()) if file.exists() else ()
     found = streams(asked.sets)
     wanted = asked.streams or list(found)
@@ -277,15 +300,12 @@ def main() -> None:
         if (stream, share, split) not in done
     ]
     if not asked.table:
-        for row in made(found, jobs, asked.jobs, asked.seconds):
-            new = not file.exists()
-            with file.open("a", newline="") as out:
-                writer = csv.DictWriter(out, COLUMNS)
-                if new:
-                    writer.writeheader()
-                writer.writerow(row)
+        for row, accuracies in made(found, jobs, asked.jobs, asked.seconds):
+            job = {name: row[name] for name in ("stream", "share", "split")}
+            _append(tested, [job | {"head": h, "accuracy": a} for h, a in accuracies.items()])
+            _append(file, [row])
             print(row, flush=True)
-    result = table(pl.read_csv(file))
+    result = table(pl.read_csv(file), pl.read_csv(tested))
     result.write_csv(asked.out / "regret.csv", float_precision=3)
     (asked.out / "table.md").write_text(in_words(result) + "\n", encoding="utf-8")
     print(in_words(result))

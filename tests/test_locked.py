@@ -1,6 +1,6 @@
 """What make installs is held to hashes: all that constraints.txt pins, but for PyTorch."""
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 from types import ModuleType
@@ -11,13 +11,9 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
-def lock() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("lock", ROOT / ".ci" / "lock.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def lock(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / ".ci")
+    return importlib.import_module("lock")
 
 
 def test_every_pin_has_hashes(lock: ModuleType) -> None:

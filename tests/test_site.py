@@ -1,6 +1,6 @@
 """The docs as a site: every page has a place, every link leads somewhere, nothing is fetched."""
 
-import importlib.util
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -24,12 +24,8 @@ def _site() -> ModuleType:
         for name in ("mkdocs", "mkdocs.structure"):
             patch.setitem(sys.modules, name, ModuleType(name))
         patch.setitem(sys.modules, structure.__name__, structure)
-        spec = importlib.util.spec_from_file_location("docs_site", ROOT / ".ci" / "docs_site.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
+        patch.syspath_prepend(ROOT / ".ci")
+        return importlib.import_module("docs_site")
 
 
 def pages_of(site: ModuleType) -> list[str]:

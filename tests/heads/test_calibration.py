@@ -235,6 +235,15 @@ def test_probabilities_do_not_depend_on_the_unit_of_features(name: str) -> None:
     )
 
 
+def test_cosines_are_multiplied_by_twenty_unless_they_have_a_scale() -> None:
+    z, y = blobs(60)
+    for options, factor in (({}, 20.0), ({"scale": 3.0}, 1.0)):
+        head = ll.make_head("cosine", H, **options)
+        head.observe(z, y)
+        expected = torch.softmax(head(z).double() * factor, dim=1)
+        assert torch.allclose(head.probabilities(z).double(), expected, atol=1e-6)
+
+
 def test_a_mean_of_version_0_1_has_temperature_one() -> None:
     head = trained("mean", "exact")
     assert head.temperature < 1

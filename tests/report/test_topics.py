@@ -15,6 +15,7 @@ from lastlayer.catalogue import HEADS
 from lastlayer.errors import FileFormatError
 from lastlayer.report import write
 from lastlayer.report.looks import look_of
+from lastlayer.report.section import Section
 from lastlayer.report.topics import SHEETS, TOPICS, make_sections, make_tables
 from lastlayer.results import load_study as load
 
@@ -35,13 +36,24 @@ def _alone(folder: Path, tmp_path: Path, undrawn: None) -> Path:
     return tmp_path
 
 
+@pytest.fixture(name="whole", scope="module")
+def _whole(tables: dict[str, pl.DataFrame]) -> dict[str, Section]:
+    return {section.name: section for section in make_sections(tables)}
+
+
+def test_every_chart_is_what_vega_lite_knows(whole: dict[str, Section]) -> None:
+    figures = [f for section in whole.values() for p in section.panels for f in p.figures]
+    assert len(figures) > 40
+    for figure in figures:
+        figure.chart.to_dict(validate=True)
+
+
 @pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.name)
 def test_a_table_that_is_not_there_drops_its_topic_and_no_other(
-    tables: dict[str, pl.DataFrame], sheet: object
+    tables: dict[str, pl.DataFrame], whole: dict[str, Section], sheet: object
 ) -> None:
     """Figures and tables of all other topics stay as they are."""
     (name,) = (s.name for s in SHEETS if s is sheet)
-    whole = {section.name: section for section in make_sections(tables)}
     without = {n: table for n, table in tables.items() if n != name}
     left = {section.name: section for section in make_sections(without)}
     gone = {

@@ -36,6 +36,7 @@ class Outcome:
     right: Tensor  # (checkpoints,) right answers on held-out rows of what has come by then
     vectors: Vectors | None = None  # at the checkpoints, where they were asked for
     head: Head | None = None  # itself, where it is at hand and small
+    latency: float = math.nan  # seconds of one prediction, where it is at hand and large
 
 
 @dataclass(frozen=True, eq=False)

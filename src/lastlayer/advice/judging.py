@@ -38,7 +38,7 @@ LOOKING = 2.0  # seconds after which a head is looked at no more before the end
 CURVE_ROWS = 500  # held-out rows that make a curve: to look at heads costs some of them seconds
 BATCH = 4096  # rows that a head without gradient is given at once
 LOGITS = 1 << 22  # at a time
-KEPT = 64 << 20  # bytes of a head that is kept until its time for one answer is taken
+KEPT = 64 << 20  # bytes of a head that is kept until its time for one answer is taken in peace
 TIMED = 31  # single predictions, of whose times the median is taken
 SUITED = 3.0  # heads without gradients cost about this many times their multiplications
 
@@ -115,7 +115,7 @@ def judge(
     others = [name for name in names if not card_of(name).by_gradient]
     scaled = course.z.float() / scale if by_gradient else course.z
     work = Work(progress)
-    fed = _feed_all(work, trials, others)
+    fed = _feed_all(work, trials, others, timed=curves)
     shown, lr = _sail_all(work, [_on(t, scaled) for t in trials], by_gradient, rates or {}, seed)
     for name, outcomes in fed.items():
         failed = [outcome for outcome in outcomes if isinstance(outcome, str)]
@@ -129,7 +129,7 @@ def judge(
                 name,
                 shown[name],
                 lr.get(name),
-                latency_of(name, course, shown[name][0].head) if curves else math.nan,
+                latency_of(name, course, shown[name][0]) if curves else math.nan,
             )
             for name in names
             if name in shown
@@ -144,11 +144,14 @@ def judge(
     )
 
 
-def _feed_all(work: "Work", trials: Sequence[Trial], heads: Sequence[str]) -> dict[str, list[Any]]:
+def _feed_all(
+    work: "Work", trials: Sequence[Trial], heads: Sequence[str], *, timed: bool
+) -> dict[str, list[Any]]:
     """Let the heads without gradient learn all splits."""
     for number, trial in enumerate(trials):
         for name in heads:
-            work.add((name, number), partial(_feed, trial, name), _effort(name, trial))
+            feeding = partial(_feed, trial, name, timed=timed and not number)
+            work.add((name, number), feeding, _effort(name, trial))
     done = work.run()  # in any order
     return {name: [done[name, number][0] for number in range(len(trials))] for name in heads}
 
@@ -266,8 +269,12 @@ def _come(trials: Sequence[Trial]) -> Tensor:
     return counts
 
 
-def _feed(trial: Trial, name: str) -> Outcome | str:
-    """Let a head without gradients learn a split, or return the reason why it cannot."""
+def _feed(trial: Trial, name: str, *, timed: bool) -> Outcome | str:
+    """Let a head without gradients learn a split, or return the reason why it cannot.
+
+    To be timed, a small head is kept. A large one is timed here, beside others at work: to learn it
+    again would take longer than all the rest.
+    """
     try:
         head = make_head(name, trial.pool.z.shape[1], trial.pool.n_classes)
         answer = _answering(head, trial.pool.z[trial.split.held].float())
@@ -283,8 +290,12 @@ def _feed(trial: Trial, name: str) -> Outcome | str:
                 answers = answer() if bool(head.seen.any()) else answers
                 spent += time.perf_counter() - began
                 right.append(count_right(trial, answers, number))
-        small = card_of(name).size(head.in_features, head.n_classes, trial.n) <= KEPT
-        return Outcome(answers, torch.stack(right), head=head if small else None)
+        outcome, card = Outcome(answers, torch.stack(right)), card_of(name)
+        if not timed or card.abilities.keeps_samples:
+            return outcome
+        if card.size(head.in_features, head.n_classes, trial.n) <= KEPT:
+            return replace(outcome, head=head)
+        return replace(outcome, latency=_time_one(head, trial.pool.z[trial.split.held[:1]]))
     except LastLayerError as error:
         return str(error)
 
@@ -311,21 +322,25 @@ def answers_of(head: Head, z: Tensor) -> Tensor:
     return torch.cat([head.predict(part.float()) for part in z.split(size)])
 
 
-def latency_of(name: str, course: Course, learned: Head | None = None) -> float:
+def latency_of(name: str, course: Course, shown: Outcome) -> float:
     """Return the median seconds of a head's single prediction, with all classes known.
 
-    Only a head that keeps samples has to know all rows: the others are equally fast whatever they
-    know, so one that has already learned is used as it is.
+    A head that keeps samples has to know all rows. The others are equally fast whatever they know,
+    so one that has already learned is used as it is.
     """
-    keeps = card_of(name).abilities.keeps_samples
-    if keeps or learned is None:
+    if not math.isnan(shown.latency):
+        return shown.latency
+    head = shown.head
+    if head is None:
         head = make_head(name, course.z.shape[1], course.n_classes)
-        rows = course.rows if keeps else course.rows[:BATCH]
+        rows = course.rows if card_of(name).abilities.keeps_samples else course.rows[:BATCH]
         learn(head, Pool(course.z, course.y, course.z[:0], course.y[:0], course.n_classes), rows)
-    else:
-        head = learned
     head.seen.fill_(True)
-    one = course.z[course.rows[:1]].float()
+    return _time_one(head, course.z[course.rows[:1]])
+
+
+def _time_one(head: Head, one: Tensor) -> float:
+    one = one.float()
     head.predict(one)
     times = []
     for _ in range(TIMED):

@@ -37,9 +37,12 @@ class Figure:
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """The whole chart in Vega-Lite, its rows within; altair never looks through the rows."""
+        """The whole chart in Vega-Lite, its rows within; altair never looks through the rows.
+
+        Checking it against Vega-Lite's schema would take longer than all else: the tests do that.
+        """
         about = {"description": self.title, "datasets": {ROWS: list(self.rows)}}
-        return self.chart.to_dict() | about
+        return self.chart.to_dict(validate=False) | about
 
 
 @dataclass(frozen=True, eq=False)

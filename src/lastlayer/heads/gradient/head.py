@@ -19,6 +19,8 @@ from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.layers.form import gain_of_rows, unit
 from lastlayer.names import look_up
 
+COSINES = 0.05  # the temperature of cosines, of which a softmax would be flat (decision 13)
+
 
 class GradientHead(Head):
     """A layer that learns by SGD with momentum 0.9, clipped at 10: one ``observe`` is one step.
@@ -166,6 +168,10 @@ class GradientHead(Head):
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         return -logits.amax(dim=-1)  # told more than the energy of such logits (decision 13)
+
+    def _own_temperature(self) -> float:
+        cosines = self.form.unit_input and "scale" not in self._extra
+        return COSINES if cosines else 1.0
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
         form, p = self.form, self.parts()
