@@ -230,6 +230,33 @@ def test_sources_stay_together():
         assert not set(source[split.held].tolist()) & set(learned.tolist())
 
 
+def test_what_sources_keep_from_being_judged_is_told_of():
+    z, y = blobs(n=400, noise=1.0).train.z, torch.arange(400) % 4
+    source = torch.where(y == 3, 99, torch.arange(400) // 8)
+    test = (z[:40] + 0.01, y[:40], {"source": torch.cat([source[:10], torch.arange(500, 530)])})
+    data = ll.Features.from_arrays(z, y, test=test, source=source)
+    advice = ll.advise(data, "incremental:2", heads=["mean", "slda"], group="source")
+    told = " ".join(advice.reasons)
+    assert "1 of 4 classes (3; 100 rows) come from one source each" in told
+    assert "10 of these test rows come from sources that are among the training rows" in told
+    without = ll.advise(data, "incremental:2", heads=["mean", "slda"])
+    assert "source" not in " ".join(without.reasons)
+
+
+def test_how_a_layer_was_trained_is_told_of():
+    advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["linear"])
+    scale, lr = advice.judgement.scale, advice.table["lr"][0]
+    told = f"--feature-scale {scale:.3g} --lr {lr:.3g} --epochs {advice.judgement.epochs}"
+    assert told in " ".join(advice.reasons)
+    assert "--lr" not in " ".join(ll.advise(blobs(), heads=["slda"]).reasons)
+
+
+def test_retraining_that_is_not_shown_to_help_costs_nothing():
+    advice = ll.advise(blobs(n=80, noise=0.3), heads=["slda"])
+    assert advice.references.price()[1].low <= 0
+    assert "costs nothing here" in str(advice) or "is not shown to cost anything" in str(advice)
+
+
 def test_the_command(tmp_path):
     file, page = tmp_path / "mine.safetensors", tmp_path / "advice.html"
     blobs(noise=1.5).save(file)

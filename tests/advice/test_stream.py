@@ -60,9 +60,11 @@ def test_duplicates_and_conflicting_labels_are_counted():
     data = blobs(n=100)
     z = torch.cat([data.train.z, data.train.z[:3]])
     y = torch.cat([data.train.y, (data.train.y[:3] + 1) % 4])
+    z, y = torch.cat([z, z[20:25]]), torch.cat([y, y[20:25]])
     test = (torch.cat([data.train.z[10:14], torch.randn(6, 6)]), y[:10])
     found = describe(lay_out(ll.Features.from_arrays(z, y, test=test), None))
-    assert (found.duplicates, found.conflicting) == (4, 3)
+    assert (found.duplicates, found.copies, found.conflicting) == (4, 5, 3)
+    assert "5 training rows are exact copies of others" in str(found)
 
 
 def test_rows_among_other_labels_are_named():

@@ -1,5 +1,6 @@
 """A head from the shell: fitted, continued, asked and made to forget, as a newcomer would."""
 
+import re
 from pathlib import Path
 
 import newcomer
@@ -23,6 +24,27 @@ pytestmark = pytest.mark.usefixtures("newcomers_folder")
 def assert_same_head(path: Path | str, clf: ll.HeadClassifier) -> None:
     clf.save("expected.safetensors")
     assert Path(path).read_bytes() == Path("expected.safetensors").read_bytes()
+
+
+def test_features_of_another_length_than_a_rate_suits_are_told_of(
+    monkeypatch: Patch, capsys: Printed
+) -> None:
+    frame = birds()
+    frame[[f"z_{i}" for i in range(8)]] *= 1e-6
+    frame.to_csv("tiny.csv", index=False)
+    fit = "fit tiny.csv --label species --out h.safetensors --force --head"
+    assert run(monkeypatch, f"{fit} linear") == 0
+    found = re.search(r"note: .* suits 16: try --feature-scale (\S+),", capsys.readouterr().out)
+    assert found is not None
+    for settings in (f"linear --feature-scale {found[1]}", "cosine", "slda"):
+        assert run(monkeypatch, f"{fit} {settings}") == 0
+        assert "note" not in capsys.readouterr().out
+    assert ll.HeadClassifier.load("h.safetensors").feature_scale == 1.0
+    assert run(monkeypatch, f"{fit} linear --feature-scale {found[1]}") == 0
+    clf = ll.HeadClassifier.load("h.safetensors")
+    assert clf.feature_scale == float(found[1])
+    z = frame.drop(columns="species").to_numpy()
+    assert clf.score(z, frame["species"].to_numpy()) > 0.9
 
 
 def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:

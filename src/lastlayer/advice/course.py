@@ -42,6 +42,7 @@ class Course:
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # all label columns
     task_names: tuple[str, ...] = ()  # where each task is one value of a column
     notes: tuple[str, ...] = ()  # what was done to the stream that was asked for
+    known_sources: int = 0  # test rows whose source is among those of the training rows
 
     @property
     def n_tasks(self) -> int:
@@ -108,8 +109,15 @@ def lay_out(
         test_y=test.labels[found.label] if test is not None and known else None,
         columns={name: column for name, column in train.labels.items() if name != group},
         notes=notes,
+        known_sources=_known_sources(group, train, test) if known else 0,
     )
     return _named_tasks(course, spec, whole)
+
+
+def _known_sources(group: str | None, train: FeatureSet, test: FeatureSet | None) -> int:
+    if group is None or test is None or group not in test.labels:
+        return 0
+    return int(torch.isin(test.labels[group], train.labels[group]).sum())
 
 
 def _check_finite(z: Tensor, split: str) -> None:

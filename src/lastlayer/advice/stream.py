@@ -32,6 +32,7 @@ class Description:
     moved: tuple[int, ...] | None  # of them, those shown to move; None: it cannot be tested
     shift: float | None  # how far their means move, typically, in spreads of a class
     duplicates: int  # test rows that are training rows too
+    copies: int  # training rows that are there before, with the same label
     conflicting: int  # training rows that are there more than once, with different labels
     odd: tuple[int, ...]  # asked rows whose neighbours all carry another label
     asked: int  # rows whose neighbours were looked at
@@ -57,10 +58,10 @@ def describe(course: Course, seed: int = 0) -> Description:
     returning = tuple(np.flatnonzero((presence > 0).sum(axis=0) > 1).tolist())
     kind = _kind(presence)
     moved, shift = moved_classes(course, returning, seed) if returning else ((), None)
-    duplicates, conflicting = _duplicates(course)
+    duplicates, copies, conflicting = _duplicates(course)
     odd, asked = odd_rows(course, seed)
     found = Description(
-        kind, presence, returning, moved, shift, duplicates, conflicting, odd, asked, ()
+        kind, presence, returning, moved, shift, duplicates, copies, conflicting, odd, asked, ()
     )
     sentences = (
         *_arrivals(found),
@@ -190,16 +191,17 @@ def _shuffled(
     return np.stack(found)
 
 
-def _duplicates(course: Course) -> tuple[int, int]:
-    """Count test rows that are training rows too, and training rows with two labels."""
+def _duplicates(course: Course) -> tuple[int, int, int]:
+    """Count test rows that are training rows too, copies of training rows, and those relabelled."""
     train = _hashes(course.z)[course.rows.numpy()]
     y = course.y[course.rows].numpy()
     order = np.lexsort((y, train))
     same = train[order][1:] == train[order][:-1]
-    conflicting = int((same & (y[order][1:] != y[order][:-1])).sum())
+    alike = y[order][1:] == y[order][:-1]
+    copies, conflicting = int((same & alike).sum()), int((same & ~alike).sum())
     if course.test_z is None:
-        return 0, conflicting
-    return int(np.isin(_hashes(course.test_z), train).sum()), conflicting
+        return 0, copies, conflicting
+    return int(np.isin(_hashes(course.test_z), train).sum()), copies, conflicting
 
 
 def _hashes(z: Tensor) -> NDArray[np.int64]:
@@ -310,6 +312,11 @@ def _oddities(found: Description, course: Course) -> list[str]:
         sentences.append(
             f"{found.duplicates} of {len(course.test_z)} test rows are also training rows: test "
             "accuracies are too optimistic."
+        )
+    if found.copies:
+        sentences.append(
+            f"{found.copies} training rows are exact copies of others, so held-out rows are easier "
+            "than new ones: drop the copies, or name the source of each row with --group."
         )
     if found.conflicting:
         sentences.append(f"{found.conflicting} training rows occur again with another label.")

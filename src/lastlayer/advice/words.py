@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from lastlayer.advice.choosing import MARGIN, Choice, Interval
 from lastlayer.advice.course import Course
@@ -74,7 +75,7 @@ def reasons_of(
         *_linear(choice, why, references),
         *_pairs(choice, why),
         *_finer(finer, course, choice),
-        *_test(tested),
+        *_test(course, tested),
         *_unjudged(course, judgement),
         *_left_out(judgement),
     )
@@ -112,6 +113,14 @@ def _cost(course: Course, judgement: Judgement, choice: Choice) -> list[str]:
         f"It keeps {card_of(head).state} ({size_in_words(size)}, {keeps}) and predicts one sample "
         f"in {time_in_words(judgement.verdicts[head].latency)} on this machine."
     ]
+    if card_of(head).by_gradient:
+        said.append(
+            f"It was judged with features divided by {judgement.scale:.3g}, a learning rate of "
+            f"{judgement.verdicts[head].lr:.3g} and {judgement.epochs} epochs of each task, in the "
+            "order of the tasks. advice.fit() in Python trains it so; lastlayer fit takes "
+            f"--feature-scale {judgement.scale:.3g} --lr {judgement.verdicts[head].lr:.3g} "
+            f"--epochs {judgement.epochs}, once for each task."
+        )
     thriftier = [
         name for name in choice.behind if thrift(name)[0] < thrift(head)[0] and name != head
     ]
@@ -145,6 +154,11 @@ def _price(references: References) -> list[str]:
             f"Never retraining costs nothing here: a {name} gets "
             f"{_percent(references.scores.of(name))} of the same rows right, {gap.turned()} points "
             "less."
+        ]
+    if gap.low <= 0:
+        return [
+            f"Never retraining is not shown to cost anything: a {name} gets "
+            f"{_percent(references.scores.of(name))} of the same rows right, {gap} points more."
         ]
     return [
         f"Never retraining costs {gap} points: a {name} gets "
@@ -222,7 +236,7 @@ def _finer(finer: Sequence[Finer], course: Course, choice: Choice) -> list[str]:
     return said
 
 
-def _test(tested: References | None) -> list[str]:
+def _test(course: Course, tested: References | None) -> list[str]:
     if tested is None:
         return ["There are no test rows: the accuracies are those on held-out training rows."]
     scores, head = tested.scores, tested.head
@@ -230,23 +244,46 @@ def _test(tested: References | None) -> list[str]:
     if LINEAR in scores.names and head != LINEAR:
         parts.append(f"the linear layer {_percent(scores.of(LINEAR))}")
     parts += [f"a {name} {_percent(scores.of(name))}" for name in tested.names]
-    return [
+    said = [
         f"On {tested.rows} test rows, used once after the choice, with all training rows learned: "
         f"{_and(parts)}."
     ]
+    if known := course.known_sources:
+        said.append(
+            f"{known} of these test rows come from sources that are among the training rows, and "
+            "held-out rows never do: on the test rows every head looks better than on new sources."
+        )
+    return said
 
 
 def _unjudged(course: Course, judgement: Judgement) -> list[str]:
     held = torch.cat([split.held for split in judgement.splits])
+    return [*_of_one_source(course, held), *_tasks_without(course, held)]
+
+
+def _of_one_source(course: Course, held: Tensor) -> list[str]:
+    """Name the classes that sources keep from being judged; those of a single row are known."""
+    rows = course.y[course.rows].bincount(minlength=course.n_classes)
+    never = (rows > 1) & (course.y[held].bincount(minlength=course.n_classes) == 0)
+    names = [course.names[c] for c in never.nonzero()[:, 0].tolist()]
+    if course.group is None or not names:
+        return []
+    return [
+        f"{len(names)} of {int((rows > 0).sum())} classes ({_few(names)}; "
+        f"{int(rows[never].sum())} rows) come from one source each: learned from, but not "
+        "judged by."
+    ]
+
+
+def _tasks_without(course: Course, held: Tensor) -> list[str]:
     without = set(range(course.n_tasks)) - set(course.task_of[held].tolist())
     if not without:
         return []
     numbers = [str(task + 1) for task in sorted(without)]
-    some = _and(numbers if len(numbers) <= 5 else [*numbers[:5], f"{len(numbers) - 5} more"])
     many = len(numbers) > 1
     return [
-        f"{'Tasks' if many else 'Of the stream, task'} {some} {'have' if many else 'has'} no "
-        "held-out rows: learned from, but not judged by."
+        f"{'Tasks' if many else 'Of the stream, task'} {_few(numbers)} {'have' if many else 'has'} "
+        "no held-out rows: learned from, but not judged by."
     ]
 
 
@@ -263,6 +300,10 @@ def _percent(share: float) -> str:
 
 def _accuracy(accuracy: Interval) -> str:
     return f"{_percent(accuracy.value)} ({100 * accuracy.low:.1f} to {100 * accuracy.high:.1f})"
+
+
+def _few(names: Sequence[str]) -> str:
+    return _and(names if len(names) <= 5 else [*names[:5], f"{len(names) - 5} more"])
 
 
 def _and(names: Sequence[str]) -> str:

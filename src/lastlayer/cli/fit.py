@@ -15,6 +15,8 @@ from lastlayer.cli.text import describe_calibration
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
 
+FAR = 4.0  # times as long, or as short, as a learning rate suits
+
 FeaturesArgument = Annotated[
     str, typer.Argument(help="A features file, cifar10 or cifar100, or a table that import takes.")
 ]
@@ -51,6 +53,10 @@ def fit(
     epochs: Annotated[
         int | None, typer.Option(help="How often a head trained by gradient sees the data.")
     ] = None,
+    feature_scale: Annotated[
+        float | None,
+        typer.Option(help="Divide features by this, for a head trained by gradient.  [1]"),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="Option of the head, such as k=7; may be repeated.")
     ] = None,
@@ -78,6 +84,7 @@ def fit(
     from lastlayer.fitting import fit as train  # noqa: PLC0415
 
     given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
+    given["feature_scale"] = feature_scale
     given = {name: value for name, value in given.items() if value is not None}
     goes_on = is_head_file(head)
     if option:
@@ -110,11 +117,27 @@ def fit(
     calibration = clf.head_.calibration
     held = calibration.rows if calibrate is not None and calibration is not None else 0
     on = clf.origin_[-1] if sharded else f"on {sum(len(part.z) for part in found) - held} rows"
+    if not (goes_on or sharded or lr or feature_scale) and hasattr(clf.head_, "form"):
+        print(_about_length(clf.head_, found[0].z), end="")
     did = f"trained {clf.head_.name}{' further' if goes_on else ''}"
     print(f"{did}{':' if sharded else ''} {on}; {len(clf.classes_)} classes")
     if calibration is not None:
         print(describe_calibration(calibration))
     print(f"wrote {place}: {place.stat().st_size:,} bytes")
+
+
+def _about_length(head: Any, z: Any) -> str:
+    """Return a note where the learning rate of a layer cannot suit the length of the features."""
+    from lastlayer.advice.descent import NORM  # noqa: PLC0415  (keeps --help quick)
+
+    length = float(z[:10_000].double().square().sum(dim=1).mean().sqrt())
+    if head.form.unit_input or NORM / FAR < length < NORM * FAR:
+        return ""
+    return (
+        f"note: the features have a length of about {length:.2g}, and the learning rate of "
+        f"{head.name} suits {NORM:.0f}: try --feature-scale {length / NORM:.2g}, or a head without "
+        "gradient, such as slda\n"
+    )
 
 
 def _options(texts: list[str]) -> dict[str, Any]:

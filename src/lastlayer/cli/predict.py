@@ -53,4 +53,4 @@ def predict(
     of = " of the known ones" if strange else ""
     for split, share in right.items():
         print(f"{100 * share:.1f} % right{of}{f' in {split}' if split else ''}")
-    print(f"wrote {out}: {table.height} labels")
+    print(f"wrote {out}: {table.height - strange} labels")

@@ -58,6 +58,6 @@ def describe_calibration(found: "Calibration") -> str:
     if found.stale:
         return "calibration out of date, since the head has changed: rerun lastlayer calibrate"
     return (
-        f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}, and unknown "
-        f"inputs from a share of 1/{found.rows + 1} on"
+        f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}; --unknown may be "
+        f"{1 / (found.rows + 1):.2g} or more"
     )

@@ -31,9 +31,13 @@ def check_float_type(dtype: object) -> None:
 
 def bad_features(z: Tensor) -> DataError:
     """Return an error saying what is wrong with features that cannot be learned from."""
-    bad = sum(int((~torch.isfinite(part)).any(dim=1).sum()) for part in z.split(1 << 16))
-    if bad:
-        return DataError(f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows")
+    wrong = torch.cat([(~torch.isfinite(part)).any(dim=1) for part in z.split(1 << 16)])
+    if bad := int(wrong.sum()):
+        first = int(wrong.int().argmax())
+        return DataError(
+            f"expected finite features, got NaN or infinity in {bad} of {len(z)} rows, first in "
+            f"row {first}"
+        )
     most = float(z.abs().max())
     return DataError(
         f"expected features of at most {LARGEST:.0e}, so that their squares can be added up, got "

@@ -21,7 +21,10 @@ def check_feature_kind(z: Tensor, in_features: int) -> None:
     if z.layout is not torch.strided or z.is_meta or z.is_nested:
         raise DataError(f"expected features as a dense tensor with values, got {_form(z)}")
     if z.dim() != 2 or z.shape[1] != in_features:
-        raise ShapeError(f"expected features of shape (n, {in_features}), got {tuple(z.shape)}")
+        hint = ": for one sample, z[None]" if z.shape == (in_features,) else ""
+        raise ShapeError(
+            f"expected features of shape (n, {in_features}), got {tuple(z.shape)}{hint}"
+        )
 
 
 def check_label_kind(y: Tensor, n: int) -> None:

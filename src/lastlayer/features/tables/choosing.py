@@ -72,7 +72,8 @@ def choose(
             chosen[split] = Chosen([column], labels)
         return chosen
     columns = select(table, embedding) if embedding is not None else _only_vectors(table)
-    wanted = [label] if label is not None else _only_label(table, list(table.columns), labelled)
+    others = [name for name in table.columns if name not in columns]
+    wanted = [label] if label is not None else _only_label(table, others, labelled)
     for name in (*wanted, *domains):
         look_up(name, table.columns, "column")
     return {"": Chosen(columns, {name: name for name in dict.fromkeys((*wanted, *domains))})}
@@ -161,9 +162,8 @@ def _only_label(table: Table, names: Sequence[str], labelled: bool) -> list[str]
     if len(found) != 1 and not labelled:
         return []
     if len(found) != 1:
-        few = ", ".join(list(table.columns)[:10])
+        few = ", ".join([*names[:10], *(["…"] if len(names) > 10 else [])]) or "none"
         raise OptionError(
-            f"expected the column to learn with --label: columns of {table.source} are {few}"
-            f"{', …' if len(table.columns) > 10 else ''}"
+            f"expected the column to learn with --label: other columns of {table.source} are {few}"
         )
     return found
