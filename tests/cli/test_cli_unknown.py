@@ -54,7 +54,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
 def test_a_head_that_went_on_is_calibrated_anew(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, FIT) == 0
     assert run(monkeypatch, "fit week.parquet --label species --head h.safetensors") == 0
-    assert "calibration out of date, it has learned since" in capsys.readouterr().out
+    assert "calibration out of date, since the head has changed" in capsys.readouterr().out
     assert run(monkeypatch, "show h.safetensors") == 0
     assert "calibration out of date" in capsys.readouterr().out
     ask = "predict h.safetensors known.csv --label species --out l.csv --force"
