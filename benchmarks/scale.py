@@ -1,9 +1,10 @@
 """Heads from shards: rows per second beside reading and the bare product, memory, Ray, large files.
 
-python -m benchmarks.scale rates  [--rows 160000] [--folder DIR]
+python -m benchmarks.scale rates  [--rows 160000] [--heads …] [--cores 1,2] [--folder DIR]
 python -m benchmarks.scale curves [--folder DIR]
 python -m benchmarks.scale memory [--gigabytes 4] [--folder DIR]
 python -m benchmarks.scale large  [--classes 1000] [--steps fit,predict,advise] [--folder DIR]
+python -m benchmarks.scale unknown [--classes 10000]
 python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
 
 Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
@@ -41,6 +42,7 @@ from lastlayer.shards.reading import Wish
 
 H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
 HEADS = ("mean", "slda", "ridge", "random_ridge")
+WHAT = ("rates", "curves", "memory", "large", "unknown", "ray")
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -140,17 +142,19 @@ def learn(files: list[Path], head: str, runner: Local) -> tuple[float, float]:
     return time.perf_counter() - begin, processor_time(pids_of(runner)) - before
 
 
-def rates(folder: Path, rows: int, rounds: int) -> None:
+def rates(
+    folder: Path, rows: int, rounds: int, heads: list[str], kinds: list[str], cores_: list[int]
+) -> None:
     print(f"{rows:,} × {H}, {CLASSES} classes, shards of {SHARD:,}; medians of {rounds} rounds")
     print("head          shards       cores  rows/s  read+product  share  (on the clock)")
     context = get_context("spawn")
-    for kind in ("parquet", "safetensors"):
+    for kind in kinds:
         files = write(folder / kind, kind, rows)
-        for cores in (1, 2):
+        for cores in cores_:
             with context.Pool(cores) as pool, closing(Local(cores)) as runner:
                 pool.starmap(multiply, [("mean", BLOCK)] * cores)
                 learn(files[:cores], "mean", runner)  # everything is imported now
-                for head in HEADS:
+                for head in heads:
                     some = files[: max(len(files) // 4, cores)] if head == "random_ridge" else files
                     row(head, kind, some, cores, rounds, pool, runner)
             print()
@@ -212,13 +216,18 @@ def curves(folder: Path) -> None:
 
 @contextmanager
 def watched(pid: int) -> Iterator[list[int]]:
-    """Note the most anonymous memory of a process and its children together, and of one alone."""
-    peak, done = [0, 0], threading.Event()
+    """Note the most anonymous memory of a process and its children, of one alone, and how many.
+
+    That is what a process has written itself (RssAnon): no pages of files or shared libraries.
+    """
+    peak, done = [0, 0, 0], threading.Event()
 
     def watch() -> None:
         while not done.wait(0.05):
             held = [anonymous(one) for one in family(pid)]
-            peak[0], peak[1] = max(peak[0], sum(held)), max(peak[1], max(held, default=0))
+            if sum(held) > peak[0]:
+                peak[0], peak[2] = sum(held), len(held)
+            peak[1] = max(peak[1], max(held, default=0))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -248,19 +257,32 @@ def anonymous(pid: int) -> int:
         return 0
 
 
+def with_libraries(*modules: str) -> int:
+    """Return the anonymous memory of a process that has imported modules, and done nothing."""
+    code = f"import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        return anonymous(child.pid)
+
+
 def watch_command(command: list[str]) -> tuple[float, list[int], str]:
-    """Run the program, and note its time and memory."""
+    """Run the program, and note its time, its memory and what it prints."""
     start = time.perf_counter()
     program = [sys.executable, "-c", "from lastlayer.cli import main; main()", *command]
     child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
     with watched(child.pid) as peak:
         out, _ = child.communicate()
     assert child.returncode == 0
-    return time.perf_counter() - start, peak, out.strip().splitlines()[0]
+    return time.perf_counter() - start, peak, out.strip()
 
 
-def memory(folder: Path, gigabytes: float) -> None:
-    for kind, each in (("parquet", 4 * H), ("safetensors", 2 * H)):
+def memory(folder: Path, gigabytes: float, kinds: list[str]) -> None:
+    asking = with_libraries("lastlayer.cli", "lastlayer.shards.fit")
+    working = with_libraries("lastlayer.shards.worker")
+    for kind, each in [(kind, {"parquet": 4 * H, "safetensors": 2 * H}[kind]) for kind in kinds]:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             files = write(Path(place) / kind, kind, SHARD)
             for number in range(
@@ -271,16 +293,23 @@ def memory(folder: Path, gigabytes: float) -> None:
             size = sum(file.stat().st_size for file in files)
             command = ["fit", str(Path(place) / kind), "--head", "slda"]
             took, peak, said = watch_command([*command, "--out", f"{place}/head.safetensors"])
-            print(f"{kind}: {size / 1e9:.1f} GB in {len(files)} shards; {said}; {took:.0f} s")
-            statistics = 8 * (H * H + CLASSES * (H + 1)) / 2**20
+            said = said.splitlines()[0]
+            print(f"{kind}: {size / 1e9:.1f} GB in {len(files)} shards; {took:.0f} s; {said}")
+            libraries = asking + (peak[2] - 1) * working
             print(
-                f"  peak anonymous memory: all processes {peak[0] / 2**20:.0f} MiB, the largest "
-                f"{peak[1] / 2**20:.0f} MiB; statistics {statistics:.0f} MiB",
+                f"  peak anonymous memory: {peak[2]} processes {_mib(peak[0])}, the largest "
+                f"{_mib(peak[1])}; libraries alone {_mib(libraries)}; beside them "
+                f"{_mib(peak[0] - libraries)}, with statistics of "
+                f"{_mib(8 * (H * H + CLASSES * (H + 1)))} each",
                 flush=True,
             )
 
 
-def large(folder: Path, classes: int, steps: list[str], rows: int = 1_280_000) -> None:
+def _mib(n: int) -> str:
+    return f"{n / 2**20:.0f} MiB"
+
+
+def large(folder: Path, classes: int, steps: list[str], rows: int) -> None:
     """Fit, ask and advise with one features file of the size of ImageNet."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         subprocess.run(
@@ -292,11 +321,12 @@ def large(folder: Path, classes: int, steps: list[str], rows: int = 1_280_000) -
         for command in (
             ["fit", path, "--head", "slda", "--out", head],
             ["predict", head, path, "--rows", "test", "--out", f"{place}/labels.parquet"],
-            ["advise", path, "--scenario", "iid", "--heads", "mean,slda,ridge"],
+            ["advise", path, "--scenario", "iid"],
         ):
             if command[0] not in steps:
                 continue
             took, peak, said = watch_command(command)
+            said = said.partition("\n\n")[2] if command[0] == "advise" else said.splitlines()[0]
             print(
                 f"  {command[0]:8} {took:6.0f} s, peak {peak[0] / 2**20:6.0f} MiB: {said}",
                 flush=True,
@@ -312,6 +342,21 @@ def make_large(folder: Path, classes: int, rows: int) -> None:
         part.copy_(torch.randn(len(part), H) + centres[own])
     test = z[: 10 * SHARD // 4], y[: 10 * SHARD // 4]
     ll.Features.from_arrays(z, y, test=test).save(folder / "large.safetensors")
+
+
+def unknown(classes: int) -> None:
+    """Ask a random head what is new to it: what it keeps for that, beside itself."""
+    z, _ = block(2 * classes, 0, 64, classes)
+    head = ll.make_head("random_slda", 64)
+    head.observe(torch.from_numpy(z), torch.arange(2 * classes) % classes)
+    head.predict(torch.from_numpy(z[:10]))
+    before, begin = anonymous(os.getpid()), time.process_time()
+    with watched(os.getpid()) as peak:
+        head.novelty(torch.from_numpy(z[:100]))
+    print(
+        f"random_slda, width {WIDTH:,}, {classes:,} classes: {time.process_time() - begin:.0f} s, "
+        f"peak {_mib(peak[0] - before)}, of which it keeps {_mib(anonymous(os.getpid()) - before)}"
+    )
 
 
 def on_ray(folder: Path, rows: int) -> None:
@@ -340,11 +385,14 @@ def on_ray(folder: Path, rows: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["rates", "curves", "memory", "large", "ray", "make"])
+    parser.add_argument("what", choices=[*WHAT, "make"])
     parser.add_argument("--rows", type=int)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--heads", default=",".join(HEADS), help="of rates")
+    parser.add_argument("--kinds", default="parquet,safetensors", help="of rates and memory")
+    parser.add_argument("--cores", default="1,2", help="of rates")
     parser.add_argument("--steps", default="fit,predict,advise", help="of large")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     asked = parser.parse_args()
@@ -355,10 +403,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.folder) as place:
         folder = Path(place)
         do: dict[str, Callable[[], None]] = {
-            "rates": lambda: rates(folder, asked.rows or 160_000, asked.rounds),
+            "rates": lambda: rates(
+                folder,
+                asked.rows or 160_000,
+                asked.rounds,
+                asked.heads.split(","),
+                asked.kinds.split(","),
+                list(map(int, asked.cores.split(","))),
+            ),
             "curves": lambda: curves(folder),
-            "memory": lambda: memory(folder, asked.gigabytes),
-            "large": lambda: large(folder, asked.classes, asked.steps.split(",")),
+            "memory": lambda: memory(folder, asked.gigabytes, asked.kinds.split(",")),
+            "large": lambda: large(
+                folder, asked.classes, asked.steps.split(","), asked.rows or 1_280_000
+            ),
+            "unknown": lambda: unknown(asked.classes),
             "ray": lambda: on_ray(folder, asked.rows or 160_000),
         }
         do[asked.what]()

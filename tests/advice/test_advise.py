@@ -37,6 +37,21 @@ def test_fit_gives_what_was_judged(advice):
     assert right.mean() == pytest.approx(advice.tested.scores.of(advice.head), abs=0.02)
 
 
+def test_rows_are_fitted_in_pieces(monkeypatch):
+    data = blobs(n=600, noise=2.0)
+    advice = ll.advise(data, "incremental:2", heads=["slda"])
+    whole = advice.fit()
+    sizes, learn = [], ll.HeadClassifier.partial_fit
+    monkeypatch.setattr("lastlayer.advice.answer.PIECE", 70)
+    monkeypatch.setattr(
+        ll.HeadClassifier, "partial_fit", lambda clf, z, y: (sizes.append(len(z)), learn(clf, z, y))
+    )
+    pieces = advice.fit()
+    assert max(sizes) == 70
+    z = data.test.z.numpy()
+    assert pieces.predict(z).tolist() == whole.predict(z).tolist()
+
+
 def test_a_head_trained_by_gradient_is_fitted_as_it_was_judged():
     advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["cosine+single"])
     classifier = advice.fit()

@@ -1,5 +1,6 @@
 """Judging: candidates learn from the rest, whatever the scale of the features."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,12 @@ from small_streams import blobs
 import lastlayer as ll
 from lastlayer import catalogue
 from lastlayer.advice.course import feature_scale, lay_out
-from lastlayer.advice.descent import thinned
+from lastlayer.advice.descent import thinned, work_of
 from lastlayer.advice.judging import _trials, checkpoints_of, judge, learn, share_right
 from lastlayer.advice.split import Split, splits_of
 from lastlayer.heads import make_head
 from lastlayer.training.pool import Pool
+from sizes import Sizes
 
 
 def _shares(data, heads=None):
@@ -113,8 +115,9 @@ def test_the_answer_does_not_depend_on_the_scale_of_the_features(factor):
 
 
 def test_features_are_measured_without_overflow():
-    assert feature_scale(torch.full((3, 4), 1e30), norm=1.0) == pytest.approx(2e30)
-    assert feature_scale(torch.zeros(3, 4), norm=1.0) == 1.0
+    rows = torch.arange(3)
+    assert feature_scale(torch.full((3, 4), 1e30), rows, norm=1.0) == pytest.approx(2e30)
+    assert feature_scale(torch.zeros(3, 4), rows, norm=1.0) == 1.0
 
 
 def test_heads_too_large_to_train_are_left_out_with_a_word():
@@ -123,3 +126,64 @@ def test_heads_too_large_to_train_are_left_out_with_a_word():
     judgement = judge(lay_out(ll.FeatureSet(z, {"y": y}), None), ["linear", "mean"])
     assert "too many" in judgement.left_out["linear"]
     assert list(judgement.verdicts) == ["mean"]
+
+
+def test_heads_that_would_keep_too_many_rows_are_left_out_with_a_word(monkeypatch):
+    course = lay_out(blobs(), None)
+    monkeypatch.setattr("lastlayer.advice.judging.ROOM", 4 * course.z.numel())
+    judgement = judge(course, ["knn", "median", "mean"])
+    assert set(judgement.verdicts) == {"mean"}
+    assert set(judgement.left_out) == {"knn", "median"}
+    assert "it would keep 13 kB of rows" in judgement.left_out["knn"]
+
+
+def test_heads_are_not_trained_on_a_copy_of_features_that_is_too_large(monkeypatch):
+    course = lay_out(blobs(), None)
+    monkeypatch.setattr("lastlayer.advice.descent.ROOM", 4 * course.z.numel() - 1)
+    judgement = judge(course, ["linear", "mean"])
+    assert list(judgement.verdicts) == ["mean"]
+    assert judgement.left_out["linear"].startswith("400 rows × 6 features of 4 classes are too")
+
+
+def test_what_could_be_trained_can_be_tested(monkeypatch):
+    """All rows are more than those without the held-out ones: the test must not be left out."""
+    course = lay_out(blobs(), None)
+    trial = _trials(course, splits_of(course), frozenset(), False)[0]
+    monkeypatch.setattr("lastlayer.advice.descent.WORK", work_of(trial))
+    advice = ll.advise(blobs(), heads=["linear"])
+    assert advice.head == "linear"
+    assert advice.tested.rows == 100
+
+
+def test_rows_held_out_may_lie_elsewhere():
+    """As if they lay with the others, for a head of each kind."""
+    course = lay_out(blobs(noise=2.0), "incremental:2")
+    (split,) = splits_of(course, n=1)
+    elsewhere = replace(split, held_z=course.z[split.held].double())
+    z = course.z.clone()
+    z[split.held] = z[split.held.flip(0)]  # what lies in the course would give other answers
+    heads, rates = ["mean", "knn", "linear"], {"linear": 0.01}
+    here = judge(course, heads, splits=[split], rates=rates)
+    there = judge(replace(course, z=z), heads, splits=[elsewhere], rates=rates)
+    for name in heads:
+        assert torch.equal(here.verdicts[name].answers[0], there.verdicts[name].answers[0])
+
+
+def test_nothing_copies_all_features(monkeypatch):
+    """Neither to describe a stream, nor to judge it, nor to test: a file may exceed the memory."""
+    random = torch.Generator().manual_seed(0)
+    z = torch.randn(36_000, 160, generator=random).half()
+    y = torch.arange(len(z)) % 5
+    data = ll.Features.from_arrays(z, y, test=(z[:500], y[:500]))
+    monkeypatch.setattr("lastlayer.advice.references.WORK", 0)  # as if the data were larger
+    monkeypatch.setattr("lastlayer.advice.judging.one_core_each", lambda _: nullcontext(Here()))
+    with Sizes(data.train.z, data.test.z) as made:
+        advice = ll.advise(data, heads=["mean", "slda", "ridge"])
+    assert advice.tested.rows == 500
+    assert 10_000 < made.largest < z.numel()
+
+
+class Here:
+    """In the place of threads, so that what is made can be watched."""
+
+    map = staticmethod(map)

@@ -26,6 +26,7 @@ from lastlayer.errors import (
     OptionError,
 )
 from lastlayer.heads.calibration import Calibration, fit_temperature
+from sizes import Sizes
 
 SPLITS = 100
 
@@ -184,9 +185,10 @@ def test_qda_measures_each_class_by_its_own_covariance(options: dict[str, object
 
 
 @pytest.mark.parametrize("name", ["random_slda", "random_ridge"])
-def test_behind_a_map_it_is_the_relative_distance(name: str) -> None:
+@pytest.mark.parametrize("width", [12, 2])  # more than the 3 classes, or fewer
+def test_behind_a_map_it_is_the_relative_distance(name: str, width: int) -> None:
     """Against the definition: squared distance to the class less that under one Gaussian of all."""
-    head, z, y = whole(name, width=12)
+    head, z, y = whole(name, width=width)
     queries = (
         torch.randn(50, H, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 9
     )
@@ -201,6 +203,15 @@ def test_behind_a_map_it_is_the_relative_distance(name: str) -> None:
     to_class = torch.einsum("nch,hk,nck->nc", d, within.inverse(), d).amin(dim=1)
     to_all = (all_ @ total.inverse() * all_).sum(dim=1)
     torch.testing.assert_close(head.novelty(queries), to_class - to_all, rtol=1e-6, atol=1e-6)
+
+
+def test_the_relative_distance_of_many_classes_takes_no_matrix_of_their_number() -> None:
+    head, k = make_head("random_slda", 4, width=6), 1500
+    z = torch.randn(2 * k, 4, generator=torch.Generator().manual_seed(0))
+    head.observe(z, torch.arange(2 * k) % k)
+    with Sizes() as made:
+        head.novelty(z[:5])
+    assert made.largest < k * k
 
 
 def test_knn_measures_its_neighbours() -> None:

@@ -206,6 +206,16 @@ def test_tiny_and_huge_features_stay_within_float32(
     assert probabilities.isfinite().all()
 
 
+@pytest.mark.parametrize("name", ["random_slda", "random_ridge"])
+def test_a_map_narrower_than_the_classes_measures_what_is_new(name: str, tmp_path: Path) -> None:
+    head = ll.make_head(name, H, width=2)
+    head.observe(*blobs())
+    queries = 3 * blobs(seed=1)[0].double()
+    head.export_onnx(tmp_path / "head.onnx", dtype=torch.float64)
+    novelty = run(tmp_path / "head.onnx", queries)[2]
+    torch.testing.assert_close(novelty, head.novelty(queries), rtol=1e-9, atol=1e-9)
+
+
 def test_knn_with_rows_in_several_parts_and_equal_rows(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

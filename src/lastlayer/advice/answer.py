@@ -33,6 +33,7 @@ from lastlayer.scenarios import Scenario
 from lastlayer.study import ScenarioSpec
 from lastlayer.study.comparison import head_names
 
+PIECE = 1 << 16  # rows that a head without gradient is fitted with at once
 Progress = Callable[[str, float], None]  # takes what is done now, and the part of all that is done
 
 # What the stages take, about, as parts of the whole.
@@ -64,9 +65,12 @@ class Advice:
         """
         classifier = self.classifier()
         names = np.asarray(self.course.names)
-        for rows in self.course.tasks:
-            z = self.course.z[rows].float().numpy()
-            classifier.partial_fit(z, names[self.course.y[rows].numpy()])
+        for task in self.course.tasks:
+            # What is trained by gradient must see a task as a whole, again and again.
+            size = len(task) if card_of(self.head).by_gradient else PIECE
+            for rows in task.split(max(size, 1)):
+                z = self.course.z[rows].float().numpy()
+                classifier.partial_fit(z, names[self.course.y[rows].numpy()])
         return classifier
 
     def classifier(self) -> HeadClassifier:

@@ -204,16 +204,16 @@ def _listed(names: list[str], most: int = 5) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
-def feature_scale(z: Tensor, norm: float) -> float:
-    """Return the number to divide features by so that their root mean square norm is ``norm``.
+def feature_scale(z: Tensor, rows: Tensor, norm: float) -> float:
+    """Return the number to divide rows by so that their root mean square norm is ``norm``.
 
-    >>> feature_scale(torch.tensor([[3.0, 4.0], [0.0, 5.0]]), norm=1.0)
+    >>> feature_scale(torch.tensor([[3.0, 4.0], [0.0, 5.0], [9.0, 9.0]]), torch.arange(2), norm=1.0)
     5.0
     """
-    rows = max(1, CHECKED // z.shape[1])
-    largest = max(float(part.abs().max()) for part in z.split(rows)) or 1.0
-    total = sum(float((part.double() / largest).square().sum()) for part in z.split(rows))
-    return largest * math.sqrt(total / len(z)) / norm or 1.0
+    parts = rows.split(max(1, CHECKED // z.shape[1]))  # all at once would be a copy of the file
+    largest = max(float(z[part].abs().max()) for part in parts) or 1.0
+    total = sum(float((z[part].double() / largest).square().sum()) for part in parts)
+    return largest * math.sqrt(total / len(rows)) / norm or 1.0
 
 
 def check_classes(course: Course) -> None:

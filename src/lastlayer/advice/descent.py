@@ -26,6 +26,7 @@ EPOCHS, STEPS, STEPS_OF_TASK = 5, 200, 10  # at least
 GRID_WORK = 4e12  # multiplications that finding the rates may take; streams are thinned to fit
 WORK = 4e13  # multiplications that training may take; beyond it such heads are left out
 LARGEST = 64 << 20  # bytes that one head may take in training
+ROOM = 2 << 30  # bytes that all rows may take, scaled for training or kept by a head
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,8 @@ def work_of(trial: Trial) -> float:
 def too_large(trial: Trial, heads: int) -> bool:
     """Return whether heads trained by gradient would take too much memory or time here."""
     rules = Rules(batch_size=BATCH_SIZE)
-    return member_bytes(trial.pool, rules) > LARGEST or heads * work_of(trial) > WORK
+    large = member_bytes(trial.pool, rules) > LARGEST or 4 * trial.pool.z.numel() > ROOM
+    return large or heads * work_of(trial) > WORK
 
 
 def thinned(trial: Trial, n_heads: int, seed: int = 0) -> Trial:
@@ -209,11 +211,14 @@ def _answers(fleet: Members, trials: Sequence[Trial]) -> Tensor:
     """Return the class (S, K, m) that members predict for held-out rows, padded; −1: diverged."""
     rows, _ = fleet.rows()
     streams, members, n_classes, _ = rows.shape
+    features = trials[0].pool.z
     held = pad_sequence([trial.split.held for trial in trials], batch_first=True)
+    if (own := trials[0].split.held_z) is not None:  # then there is one split
+        features, held = own, torch.arange(len(own))[None]
     chunk = max(EVALUATE["cpu"] // (streams * members * n_classes), 16)
     found = []
     for part in held.split(chunk, dim=1):
-        z = trials[0].pool.z[part]
+        z = features[part]
         scores = fleet.scores(z, rows, fleet.inverse_input(z))
         if fleet.seen is not None:
             scores.masked_fill_((fleet.seen == 0)[:, None, :, None], -torch.inf)

@@ -14,6 +14,7 @@ from torch import Tensor
 from lastlayer.advice.course import Course, feature_scale
 from lastlayer.advice.descent import (
     NORM,
+    ROOM,
     Outcome,
     Pair,
     Trial,
@@ -27,7 +28,7 @@ from lastlayer.advice.descent import (
     work_of,
 )
 from lastlayer.advice.split import Split, splits_of
-from lastlayer.catalogue import all_heads, card_of
+from lastlayer.catalogue import all_heads, card_of, size_in_words
 from lastlayer.errors import LastLayerError
 from lastlayer.heads import Head, make_head
 from lastlayer.threads import one_core_each, thread_count
@@ -104,19 +105,25 @@ def judge(
     """
     names = list(dict.fromkeys(all_heads() if heads is None else heads))
     parts = list(splits_of(course, seed) if splits is None else splits)
-    scale = feature_scale(course.z[course.rows], NORM)
+    scale = feature_scale(course.z, course.rows, NORM)
     trials = _trials(course, parts, vectors_of, curves)
     by_gradient = [name for name in names if card_of(name).by_gradient]
     left_out: dict[str, str] = {}
-    if by_gradient and too_large(trials[0], len(by_gradient)):
-        size = f"{course.n_classes} classes × {course.z.shape[1]} features"
+    # Where rates are known, they were found by training on nearly as many rows.
+    if by_gradient and not rates and too_large(trials[0], len(by_gradient)):
+        n, h = len(course.rows), course.z.shape[1]
+        size = f"{n} rows × {h} features of {course.n_classes} classes"
         left_out |= dict.fromkeys(by_gradient, f"{size} are too many to train it on this machine")
         by_gradient = []
     others = [name for name in names if not card_of(name).by_gradient]
-    scaled = course.z.float() / scale if by_gradient else course.z
+    left_out |= _keeping_too_much(course, others)
+    others = [name for name in others if name not in left_out]
     work = Work(progress)
     fed = _feed_all(work, trials, others, timed=curves)
-    shown, lr = _sail_all(work, [_on(t, scaled) for t in trials], by_gradient, rates or {}, seed)
+    if by_gradient:
+        scaled = course.z.float() / scale
+        trials = [_scaled(trial, scaled, scale) for trial in trials]
+    shown, lr = _sail_all(work, trials, by_gradient, rates or {}, seed)
     for name, outcomes in fed.items():
         failed = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if failed:
@@ -142,6 +149,16 @@ def judge(
         epochs_for([len(rows) for rows in course.tasks]),
         left_out,
     )
+
+
+def _keeping_too_much(course: Course, heads: Sequence[str]) -> dict[str, str]:
+    """Return the heads that would keep too much of the rows, and why they are left out."""
+    found = {}
+    for name in (name for name in heads if card_of(name).abilities.keeps_samples):
+        kept = card_of(name).size(course.z.shape[1], course.n_classes, len(course.rows))
+        if kept > ROOM:
+            found[name] = f"it would keep {size_in_words(kept)} of rows: too much to judge it"
+    return found
 
 
 def _feed_all(
@@ -241,8 +258,11 @@ def checkpoints_of(n_tasks: int) -> tuple[int, ...]:
     return tuple(round((i + 1) * n_tasks / n) - 1 for i in range(n))
 
 
-def _on(trial: Trial, z: Tensor) -> Trial:
-    return replace(trial, pool=replace(trial.pool, z=z, test_z=z[:0]))
+def _scaled(trial: Trial, z: Tensor, scale: float) -> Trial:
+    """Put scaled features in the place of a trial's."""
+    own = trial.split.held_z
+    split = trial.split if own is None else replace(trial.split, held_z=own.float() / scale)
+    return replace(trial, pool=replace(trial.pool, z=z, test_z=z[:0]), split=split)
 
 
 def _sail(
@@ -277,7 +297,8 @@ def _feed(trial: Trial, name: str, *, timed: bool) -> Outcome | str:
     """
     try:
         head = make_head(name, trial.pool.z.shape[1], trial.pool.n_classes)
-        answer = _answering(head, trial.pool.z[trial.split.held].float())
+        held = trial.split.held_of(trial.pool.z)
+        answer = _answering(head, held)
         right, answers, spent = [], torch.full((len(trial.split.held),), -1), 0.0
         for number, rows in enumerate(trial.split.tasks):
             learn(head, trial.pool, rows)
@@ -295,7 +316,7 @@ def _feed(trial: Trial, name: str, *, timed: bool) -> Outcome | str:
             return outcome
         if card.size(head.in_features, head.n_classes, trial.n) <= KEPT:
             return replace(outcome, head=head)
-        return replace(outcome, latency=_time_one(head, trial.pool.z[trial.split.held[:1]]))
+        return replace(outcome, latency=_time_one(head, held[:1]))
     except LastLayerError as error:
         return str(error)
 
@@ -311,7 +332,7 @@ def _answering(head: Head, z: Tensor) -> Callable[[], Tensor]:
     """Return a function that predicts fixed rows; for knn it looks only at new data."""
     follow = getattr(head, "follow", None)
     if follow is not None:
-        followed = follow(z)
+        followed = follow(z.float())
         return lambda: followed.logits().argmax(dim=-1)
     return lambda: answers_of(head, z)
 

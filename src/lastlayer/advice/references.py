@@ -99,7 +99,7 @@ def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Right
     trained = [name for name in heads if not card_of(name).abilities.order_free]
     if not trained or course.n_tasks == 1:
         return
-    splits = [Split((torch.cat(split.tasks),), split.held) for split in part.splits]
+    splits = [replace(split, tasks=(torch.cat(split.tasks),)) for split in part.splits]
     found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits, curves=False)
     for name, verdict in found.verdicts.items():
         pairs = zip(verdict.answers, part.held_y, strict=True)
@@ -122,7 +122,7 @@ def _softmax(
             rows = torch.cat(split.tasks)
             z = course.z[rows].float()
             fitted = reference(z, course.y[rows], course.n_classes, map=map, seed=seed, quick=True)
-            right[name].append(fitted.predict(course.z[split.held].float()) == y)
+            right[name].append(fitted.predict(split.held_of(course.z).float()) == y)
     return tuple(names)
 
 
@@ -155,12 +155,11 @@ def on_test_rows(
     n, m = len(course.y), len(course.test_y)
     whole = replace(
         course,
-        z=torch.cat([course.z, course.test_z.to(course.z.dtype)]),
         y=torch.cat([course.y, course.test_y]),
         group=None,
         n_classes=max(course.n_classes, 1 + int(course.test_y.max())),
     )
-    tested = Split(course.tasks, torch.arange(n, n + m))
+    tested = Split(course.tasks, torch.arange(n, n + m), course.test_z)
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     rates = {name: judgement.verdicts[name].lr for name in heads}
     found = judge(whole, heads, seed=seed, splits=[tested], rates=rates, curves=False)

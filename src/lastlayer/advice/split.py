@@ -22,6 +22,11 @@ class Split:
 
     tasks: tuple[Tensor, ...]  # training rows of each task; some may have none
     held: Tensor  # rows to judge by
+    held_z: Tensor | None = None  # (m, h) their features, where they are not in the course's
+
+    def held_of(self, z: Tensor) -> Tensor:
+        """Return the features (m, h) of the rows to judge by."""
+        return z[self.held] if self.held_z is None else self.held_z
 
 
 def splits_of(course: Course, seed: int = 0, n: int | None = None) -> list[Split]:

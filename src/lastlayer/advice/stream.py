@@ -17,6 +17,7 @@ MOVED_SIZE = 32  # features they are projected to
 NEIGHBOURS = 5
 ASKED_ROWS = 2_000  # of whose neighbours the labels are looked at
 AMONG_ROWS = 20_000
+HASHED = 1 << 20  # numbers at a time
 FEW_PER_CLASS = 5
 SHOWN = 5  # rows or names, of many
 
@@ -206,8 +207,8 @@ def _hashes(z: Tensor) -> NDArray[np.int64]:
     random = np.random.default_rng(0)
     factors = random.integers(1, 2**62, size=z.shape[1], dtype=np.int64) | 1
     found = [
-        (part.float().contiguous().numpy().view(np.int32).astype(np.int64) * factors).sum(axis=1)
-        for part in (z + 0.0).split(1 << 16)  # −0 and 0 are the same
+        ((part.float() + 0.0).contiguous().numpy().view(np.int32) * factors).sum(axis=1)
+        for part in z.split(max(1, HASHED // z.shape[1]))  # −0 and 0 are the same
     ]
     return np.concatenate(found)
 

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from lastlayer.arguments import real
@@ -155,4 +154,6 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
         return scale / _FLATTEST
     if slope(ends[1]) <= 0:
         return scale / _STEEPEST
+    from scipy.optimize import brentq  # noqa: PLC0415  (15 MB that most processes never need)
+
     return scale / math.exp(brentq(slope, *ends, xtol=1e-9))

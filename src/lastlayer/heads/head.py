@@ -74,7 +74,6 @@ class Head(Resizable, ABC):
 
     name: str
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
-    streams: ClassVar[bool] = False  # whether ``_learn`` takes features from where they lie
     preset: Preset
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
@@ -494,6 +493,10 @@ class Head(Resizable, ABC):
         """Put a small batch of known classes aside, if the head can, to learn from it later."""
         return False
 
+    def _looks_itself(self, n: int) -> bool:
+        """Return whether it takes n rows from where they lie, and looks at their values itself."""
+        return False
+
     def _all_seen(self) -> bool:
         return bool(self.seen.numpy().all() if self.seen.is_cpu else self.seen.all())
 
@@ -606,7 +609,7 @@ class Head(Resizable, ABC):
         if not z.shape[0]:
             return z, y, -1
         here = cast(Tensor, self._buffers["seen"]).device  # nn.Module's way takes its time
-        later = self.streams and z.device != here  # then looked at on its way, piece by piece
+        later = (z.is_cpu or z.device != here) and self._looks_itself(z.shape[0])
         if z.is_cuda and y.is_cuda:
             both = [*z.aminmax(), *y.aminmax()]
             *ends_z, least, most = torch.stack([end.double() for end in both]).tolist()

@@ -95,7 +95,8 @@ class RelativeMahalanobis:
     everything, T = Σ + MᵀPM, M the class means measured from the middle and P their shares. The two
     differ in as many directions as there are classes, so with a = MΣ⁻¹z it is
     min_c (m_cᵀΣ⁻¹m_c − 2 a_c) + aᵀ(P⁻¹ + MΣ⁻¹Mᵀ)⁻¹a: to answer takes no square matrix of the size
-    of a wide map.
+    of a wide map. Where there are more classes than features, the last term is zᵀ(Σ⁻¹ − T⁻¹)z:
+    nor one of the size of very many classes.
 
     Args:
         root: (h, h) the Cholesky factor of the shared covariance Σ.
@@ -107,24 +108,39 @@ class RelativeMahalanobis:
         self.centre = shares @ means
         apart = means - self.centre
         self.weight = torch.cholesky_solve(apart.mT, root).mT  # (k, h)
-        between = apart @ self.weight.mT
-        self.bias = -0.5 * between.diagonal()
-        middle = between + torch.diag(1 / shares)
-        # U with U·Uᵀ = middle⁻¹, so that the last term is ‖a·U‖²
-        identity = torch.eye(len(middle), dtype=middle.dtype, device=middle.device)
-        lower = torch.linalg.cholesky(middle)
-        self.outer = torch.linalg.solve_triangular(lower, identity, upper=False).mT
+        self.bias = -0.5 * (apart * self.weight).sum(dim=1)
+        self.of_classes = len(apart) <= len(root)  # what ``outer`` is multiplied with: a, or z
+        make = self._outer_of_classes if self.of_classes else self._outer_of_features
+        self.outer = make(root, apart, shares)  # the last term is ‖a·outer‖², or ‖z·outer‖²
+
+    def _outer_of_classes(self, root: Tensor, apart: Tensor, shares: Tensor) -> Tensor:
+        """Return U (k, k) with U·Uᵀ = (P⁻¹ + MΣ⁻¹Mᵀ)⁻¹."""
+        lower = torch.linalg.cholesky(apart @ self.weight.mT + torch.diag(1 / shares))
+        identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+        outer: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False).mT
+        return outer
+
+    def _outer_of_features(self, root: Tensor, apart: Tensor, shares: Tensor) -> Tensor:
+        """Return V (h, h) with V·Vᵀ = Σ⁻¹ − T⁻¹ = L⁻ᵀG(I + G)⁻¹L⁻¹, G = L⁻¹MᵀPML⁻ᵀ, Σ = LLᵀ."""
+        white = whiten(root, apart * shares.sqrt()[:, None])
+        values, directions = torch.linalg.eigh(white.mT @ white)
+        values = values.clamp(min=0)
+        scaled = directions * (values / (1 + values)).sqrt()
+        outer: Tensor = torch.linalg.solve_triangular(root.mT, scaled, upper=True)
+        return outer
 
     def novelty(self, z: Tensor) -> Tensor:
         """Measure rows (n, h)."""
-        a = (z.to(self.weight) - self.centre) @ self.weight.mT
-        shared: Tensor = (a @ self.outer).square().sum(dim=1)
+        z = z.to(self.weight) - self.centre
+        a = z @ self.weight.mT
+        shared: Tensor = ((a if self.of_classes else z) @ self.outer).square().sum(dim=1)
         return shared - 2 * (a + self.bias).amax(dim=1)
 
     def graph(self, z: Value) -> Value:
         """Write ``novelty`` down."""
-        a = (z - self.centre) @ self.weight.mT
-        shared: Value = (a @ self.outer).square().reduce("Sum")
+        z = z - self.centre
+        a = z @ self.weight.mT
+        shared: Value = ((a if self.of_classes else z) @ self.outer).square().reduce("Sum")
         return shared - (a + self.bias).reduce("Max") * 2.0
 
 
