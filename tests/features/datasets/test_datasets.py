@@ -65,7 +65,7 @@ def test_core50_with_a_wrong_layout(tmp_path: Path) -> None:
     pictures.core50(tmp_path, objects=[50])
     place = tmp_path / "core50_128x128" / "s2" / "o7"
     (place / "C_02_07_000.png").rename(place / "C_02_08_000.png")
-    with pytest.raises(FileFormatError, match=r"session 2 and object 7 in .*C_02_08_000.png is"):
+    with pytest.raises(FileFormatError, match=r"session 2 and object 7 in .*C_02_08_000.png be"):
         read_images("core50", tmp_path)
     (place / "C_02_08_000.png").rename(place / "frame.png")
     with pytest.raises(FileFormatError, match=r"such as C_02_07_000.png in .*o7, got none"):
