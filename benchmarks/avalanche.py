@@ -78,8 +78,8 @@ def slda_epoch(pool: Pool, head: Head, predict: bool) -> Callable[[], None]:
 
     def run() -> None:
         for rows in shuffled_batches(len(pool.y), BATCH_SIZE, generator):
-            z = pool.z[rows]
-            head.observe(z, pool.y[rows])
+            z = pool.z.index_select(0, rows)  # several times as fast as pool.z[rows]
+            head.observe(z, pool.y.index_select(0, rows))
             if predict:
                 head(z)
 

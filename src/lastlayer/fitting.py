@@ -50,7 +50,7 @@ def fit(
         label: The label column to learn, if not the usual one.
         random_state: Of what is random in a new head and its training.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
-        parts: A folder for what is learned of shards on the way: called again after a kill, the
+        parts: A folder for partial results from shards: called again after a kill, the
             work resumes from there. On a cluster all nodes must see it. What is left in it, the
             sum, is yours to remove once the classifier is saved.
         ray: The address of a Ray cluster to learn shards on, ``auto``, or ``local``.
@@ -76,7 +76,7 @@ def fit(
     share = settings.get("calibration")
     if sharded and share is not None:
         raise OptionError(
-            "cannot hold rows of shards out to calibrate with: leave out calibration, and "
+            "cannot hold out rows of shards to calibrate with: leave out calibration, and "
             "calibrate the head afterwards, with rows that are in no shard"
         )
     held = None if share is None else HeldOut(share)
@@ -172,7 +172,7 @@ def forget(
     """
     parts = read_rows(data, rows, embedding=embedding, label=label)
     if len(parts) > 1:
-        raise OptionError("expected one split to forget, got several: choose its rows")
+        raise OptionError("expected one split to forget, got several: choose one with rows")
     (part,) = parts
     z, y = part.z, labels_of(part)
     if only is not None:
@@ -189,13 +189,13 @@ def forget(
 def update(path: Path, change: Callable[[HeadClassifier], object], out: Path) -> HeadClassifier:
     """Change the classifier in a file; ``out`` is the old one or the new one at any moment.
 
-    A file that another process has changed meanwhile is left alone.
+    A file that another process has changed in the meantime is left alone.
     """
     before = _version(path)
     clf = HeadClassifier.load(path)
     change(clf)
     if _version(path) != before:
-        raise OptionError(f"{path} was changed by another process meanwhile: run this again")
+        raise OptionError(f"{path} was changed by another process meanwhile: rerun the command")
     clf.save(out)
     return clf
 

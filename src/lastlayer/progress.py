@@ -117,10 +117,10 @@ def duration(seconds: float) -> str:
     """Return a time as a person would say it.
 
     >>> duration(7), duration(33), duration(200), duration(8000)
-    ('some seconds', 'about 30 s', 'about 3 min', 'about 2.2 h')
+    ('a few seconds', 'about 30 s', 'about 3 min', 'about 2.2 h')
     """
     if seconds < 15:
-        return "some seconds"
+        return "a few seconds"
     if seconds < 90:
         return f"about {10 * round(seconds / 10)} s"
     time = f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

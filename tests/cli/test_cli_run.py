@@ -90,18 +90,18 @@ def test_a_dry_run_says_what_would_run_and_writes_nothing(
 ) -> None:
     assert run("run", "plan.toml", "--dry-run") == 0
     text = capsys.readouterr().out
-    assert "8 runs, 8 to make, in some seconds; results in runs/plan" in text
+    assert "8 runs, 8 to do, in a few seconds; results in runs/plan" in text
     assert not (tmp_path / "runs").exists()
     assert run("run", "plan.toml", "--quiet") == 0
     assert run("run", "plan.toml", "--dry-run") == 0
-    assert "8 runs, 0 to make; results in runs/plan" in capsys.readouterr().out
+    assert "8 runs, 0 to do; results in runs/plan" in capsys.readouterr().out
 
 
 def test_a_dry_run_of_nothing_is_nothing(run: Call, capsys: Captured, tmp_path: Path) -> None:
     block = '[[experiment]]\nfeatures = "core50/vgg16"\nscenario = "iid"\noptional = true\n'
     (tmp_path / "empty.toml").write_text(f'preset = "paper"\n{block}')
     assert run("run", "empty.toml", "--dry-run") == 0
-    assert "0 runs, 0 to make; results in runs/empty" in capsys.readouterr().out
+    assert "0 runs, 0 to do; results in runs/empty" in capsys.readouterr().out
     assert run("run", "empty.toml", "--dry-run", "--json") == 0
     assert json.loads(capsys.readouterr().out)["to_make"] == 0
 
@@ -271,7 +271,7 @@ def test_networks_are_trained_on_images(
     text = capsys.readouterr().out
     setting = "balance 0.1, epochs 3, per_class 5, lr 0.05"  # what is not the paper's is said
     assert f"cifar10 images  incremental:3  {setting}  2" in text
-    assert "4 runs, 4 to make, in " in text
+    assert "4 runs, 4 to do, in " in text
     assert run("run", "replay.toml", "--root", "cifar", "--device", "cpu") == 0
     text = capsys.readouterr().out
     assert f"{setting}  weight_norm+group" in text
@@ -279,7 +279,7 @@ def test_networks_are_trained_on_images(
     assert run("export", "runs/replay", "table.csv") == 0
     assert pl.read_csv(tmp_path / "table.csv")["balance"].to_list() == [0.1, 0.1, 1.0, 1.0]
     assert run("run", "replay.toml", "--root", "cifar", "--dry-run", "--device", "cpu") == 0
-    assert "4 runs, 0 to make; results in runs/replay" in capsys.readouterr().out
+    assert "4 runs, 0 to do; results in runs/replay" in capsys.readouterr().out
 
 
 def test_what_other_plans_left_there_is_said(

@@ -34,7 +34,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
 
     week = "fit week.parquet --label species --head head.safetensors"
     assert run(monkeypatch, week) == 0
-    assert "further trained slda on 20 rows; 4 classes" in capsys.readouterr().out
+    assert "trained slda further on 20 rows; 4 classes" in capsys.readouterr().out
     fit("week.parquet", clf, label="species")
     assert_same_head("head.safetensors", clf)
 
@@ -109,7 +109,7 @@ WRONG = {
     "no rows": ("forget h.safetensors birds.csv --label species --class owl", "there are none"),
     "nothing": ("forget h.safetensors", "expected rows to forget, or a class"),
     "settings": ("fit birds.csv --label species --head h.safetensors --lr 1", "leave out lr"),
-    "no out": ("fit birds.csv --label species --head slda", "a new head needs one"),
+    "no out": ("fit birds.csv --label species --head slda", "a new head needs a file"),
     "no force": ("fit birds.csv --label species --head slda --out h.safetensors", "--force"),
     "over the input": (
         "fit birds.csv --label species --head h.safetensors --out birds.csv --force",
@@ -190,7 +190,7 @@ def test_rows_of_each_split(monkeypatch: Patch, capsys: Printed) -> None:
         assert run(monkeypatch, f"predict h.safetensors {source} --out l.parquet --force") == 0
         printed = capsys.readouterr().out
         assert "trained mean on 200 rows" in printed
-        assert "further trained mean on 100 rows" in printed
+        assert "trained mean further on 100 rows" in printed
         assert all(f"% right in {split}" in printed for split in ("train", "test", "validation"))
         sizes = pl.read_parquet("l.parquet").group_by("split").len().sort("split")["len"].to_list()
         assert sizes == [100, 200, 100]
@@ -214,7 +214,7 @@ def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:
     expected = {
         "b.safetensors": ("features", "emu    80     20", "made: lastlayer import FILE"),
         "c.safetensors": ("a head, cosine+single", "can: keep learning, be an nn.Linear", "kiwi"),
-        "k.safetensors": ("a head, knn", "that it was these very samples is checked", "k=5"),
+        "k.safetensors": ("a head, knn", "the samples themselves are checked", "k=5"),
         "birds.csv": ("a table of another program", "columns: z_0, z_1", "can be used by: import"),
     }
     for file, words in expected.items():

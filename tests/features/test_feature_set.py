@@ -37,7 +37,7 @@ def test_every_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     for row in range(11):
         z = torch.zeros(11, 2)
         z[row, 1] = float("nan")
-        with pytest.raises(DataError, match=f"row {row}: mend or drop"):
+        with pytest.raises(DataError, match=f"row {row}: fix or drop"):
             FeatureSet(z, {"y": torch.zeros(11, dtype=torch.int64)})
 
 

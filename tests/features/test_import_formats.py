@@ -278,7 +278,7 @@ def test_nested_dictionaries_of_tensors(tmp_path: Path) -> None:
 def test_our_own_files_are_said_to_be(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     ll.Features.from_arrays(Z, Y).save(path)
-    with pytest.raises(FileFormatError, match="a file of lastlayer's own already"):
+    with pytest.raises(FileFormatError, match="is already a lastlayer file"):
         import_features(path, "train.z", "y")
 
 
@@ -310,12 +310,12 @@ BAD: dict[str, tuple[pd.DataFrame, type[Exception], str]] = {
     "null": (
         wide().assign(z_4=[1.0] * 7 + [None] + [2.0] * 4),
         DataError,
-        "every row of 'z_4', missing in 1, the first in row 7",
+        "every row of 'z_4', got 1 missing, the first in row 7",
     ),
     "no label": (
         wide().assign(species=[*Y[:5], None, *Y[6:]]),
         DataError,
-        "every row of 'species', missing in 1, the first in row 5",
+        "every row of 'species', got 1 missing, the first in row 5",
     ),
     "infinity": (
         wide().assign(z_9=[1.0, np.inf] * 6),
@@ -358,7 +358,7 @@ def test_duplicate_names(tmp_path: Path) -> None:
 
 def test_feather_of_the_first_version(tmp_path: Path) -> None:
     (tmp_path / "a.feather").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
-    with pytest.raises(FileFormatError, match="of version 1, which nobody writes"):
+    with pytest.raises(FileFormatError, match="of version 1, which is obsolete"):
         import_features(tmp_path / "a.feather", "z", "y")
 
 

@@ -133,3 +133,43 @@ def test_what_waited_waits_again_after_an_error(name: str, preset: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         go_on()
     assert_same_bits(snapshot(head), expected)
+
+
+MANY = {
+    "mean": {},
+    "slda": {},
+    "slda paper": {"preset": "paper"},
+    "slda per class": {"per_class_scatter": True},
+    "mean fading": {"half_life": 100},
+    "slda fading": {"half_life": 100},
+}
+
+
+@pytest.mark.parametrize("case", MANY)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_more_rows_than_wait_are_looked_at_too(case: str, dtype: torch.dtype) -> None:
+    """They are looked at while they are learned: a bad one among them must leave no trace."""
+    n = GATHERED
+    z, y = Z.to(dtype).repeat(n // len(Z) + 1, 1)[:n], Y.repeat(n // len(Y) + 1)[:n]
+    head = make_head(case.split(maxsplit=1)[0], H, **MANY[case])
+    head.observe(z, y)
+    before = snapshot(head)
+    values = [torch.nan, torch.inf, -torch.inf] + [-1e61] * (dtype == torch.float64)
+    for value in values:
+        bad = z.clone()
+        bad[n - 2, 1] = value
+        for labels in (y, y + 5):  # classes known and new
+            with pytest.raises(DataError, match=r"expected (finite features|features of at most)"):
+                head.observe(bad, labels)
+        if head.abilities.forgets:
+            with pytest.raises(DataError, match=r"expected (finite features|features of at most)"):
+                head.forget(bad, y)
+        assert_same_bits(snapshot(head), before)
+
+
+def test_features_as_large_as_allowed_are_learned() -> None:
+    head = make_head("mean", H)
+    z = torch.full((GATHERED, H), 1e60, dtype=torch.float64)
+    z[: GATHERED // 2] *= -1
+    head.observe(z, torch.arange(GATHERED) // (GATHERED // 2))
+    assert head.predict(z[[0, -1]]).tolist() == [0, 1]

@@ -152,11 +152,41 @@ def test_the_statistics_are_those_of_the_data(scatter: str, stream: Stream) -> N
         pooled += residuals.mT @ residuals
         assert int(statistics.count[c]) == len(rows)
         torch.testing.assert_close(statistics.mean[c], rows.mean(dim=0), rtol=1e-12, atol=1e-12)
+        if scatter == "none":
+            expected = residuals.square().sum()
+            torch.testing.assert_close(statistics.spread[c], expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(
         statistics.overall_mean(), stream.z.mean(dim=0), rtol=1e-12, atol=1e-12
     )
     if scatter != "none":
         torch.testing.assert_close(statistics.pooled_scatter(), pooled, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_alone_in_their_class_count_as_others_do(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "lastlayer.heads.statistics.class_statistics"
+    monkeypatch.setattr(f"{module}.GATHERED", 1)  # nothing waits
+    random = torch.Generator().manual_seed(0)
+    z, y = torch.randn(300, 4, generator=random, dtype=dtype) + 100, torch.arange(300) % 90
+    y[:20] = 7  # some classes are there several times, in the first batch and later
+    pooled, apart = (ClassStatistics(4, 90, kind) for kind in ("pooled", "per_class"))
+    for rows in (slice(0, 80), slice(80, 150), slice(150, 300)):
+        before = {name: t.clone() for name, t in pooled.state_dict().items()}
+        with monkeypatch.context() as patched:
+            patched.setattr(f"{module}.add_gram", fail)
+            with pytest.raises(DataError, match="Injected"):
+                pooled.add(z[rows], y[rows])
+        for name, tensor in pooled.state_dict().items():
+            assert torch.equal(tensor, before[name])
+        pooled.add(z[rows], y[rows])
+        apart.add(z[rows], y[rows])
+    assert torch.equal(pooled.count, y.bincount(minlength=90))
+    torch.testing.assert_close(pooled.mean, apart.mean, rtol=1e-13, atol=0)
+    torch.testing.assert_close(
+        pooled.pooled_scatter(), apart.pooled_scatter(), rtol=1e-11, atol=1e-11
+    )
 
 
 @every_statistic
@@ -206,14 +236,14 @@ def test_new_tensors_or_old_ones_overwritten_are_the_same(
         torch.testing.assert_close(afresh.state_dict()[name], tensor)
 
 
+def fail(*_: object) -> None:
+    raise DataError("Injected")
+
+
 def _fail_after(
     statistics: ClassStatistics, z: Tensor, y: Tensor, patched: pytest.MonkeyPatch
 ) -> None:
     """Fail at the very end of an update."""
-
-    def fail(*_: object) -> None:
-        raise DataError("Injected")
-
     patched.setattr(statistics, "_wear_down", fail)
     try:
         statistics.add(z, y)

@@ -239,7 +239,7 @@ def test_numbers_in_names_are_sorted_as_numbers(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_meant(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="no file is called so"):
+    with pytest.raises(MissingFileError, match="no file has that name"):
         ll.fit(tmp_path / "*.parquet", "slda")
     with pytest.raises(MissingFileError, match="expected shards in"):
         ll.fit(tmp_path, "slda")
@@ -258,7 +258,7 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
 def test_embeddings_without_labels(tmp_path: Path) -> None:
     folder = piles.clip_retrieval(tmp_path / "clip", pieces=3)
     (folder / "metadata" / "metadata_1.parquet").unlink()
-    with pytest.raises(MissingFileError, match="got 2 for 3; without the other is number 1"):
+    with pytest.raises(MissingFileError, match="got 2 for 3; unpaired: number 1"):
         ll.fit(folder, "slda", label="species")
     with pytest.raises(OptionError, match="expected --embedding img_emb, got 'text_emb'"):
         ll.fit(folder, "slda", label="species", embedding="text_emb")

@@ -27,7 +27,7 @@ def calibrate(
     embedding: EmbeddingOption = None,
     force: Force = False,
 ) -> None:
-    """Make a head's probabilities come true, using labelled rows that it has not learned."""
+    """Make a head's probabilities reliable, using labelled rows that it has not learned."""
     from lastlayer.fitting import calibrate as find_out  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.fitting import update  # noqa: PLC0415
 

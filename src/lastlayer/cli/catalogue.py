@@ -22,7 +22,7 @@ def list_(
         ),
     ] = "",
 ) -> None:
-    """List what there is, by the names that the other commands take."""
+    """List the names that the other commands take."""
     chosen = {what: look_up(what, LISTS, "list")} if what else LISTS
     for name, rows in chosen.items():
         print(f"{name}\n{columns(rows(), indent='  ')}")
@@ -61,8 +61,8 @@ def _backbones() -> Iterator[Row]:
 
     for name, backbone in BACKBONES.items():
         yield name, f"weights: {backbone.weights}"
-    yield "timm:NAME", "any model of timm, with its weights and preprocessing"
-    yield "st:NAME_OR_FOLDER", "any model of sentence-transformers, for texts"
+    yield "timm:NAME", "any timm model, with its weights and preprocessing"
+    yield "st:NAME_OR_FOLDER", "any sentence-transformers model, for texts"
 
 
 def _plans() -> Iterator[Row]:

@@ -24,7 +24,7 @@ def export(
     ],
     unknown: Annotated[
         float | None,
-        typer.Option(help="ONNX: label strange inputs -1; of known ones at most this share."),
+        typer.Option(help="ONNX: label strange inputs -1, and at most this share of known ones."),
     ] = None,
     float64: Annotated[
         bool, typer.Option("--float64", help="ONNX: take and compute in float64.  [float32]")

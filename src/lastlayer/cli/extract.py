@@ -30,14 +30,14 @@ def extract(
     backbone: Annotated[
         str,
         typer.Option(
-            help="timm:NAME for any model of timm, st:NAME_OR_FOLDER for texts, or: lastlayer list "
+            help="timm:NAME for any timm model, st:NAME_OR_FOLDER for texts, or: lastlayer list "
             "backbones."
         ),
     ],
     out: Annotated[Path, typer.Option(help="The features file to write.")],
     weights: Annotated[
         Path | None,
-        typer.Option(help="File of weights, .safetensors or a state dict; else downloaded."),
+        typer.Option(help="File of weights, .safetensors or a state dict; downloaded by default."),
     ] = None,
     normalisation: Annotated[
         str | None,

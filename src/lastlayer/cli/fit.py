@@ -65,7 +65,7 @@ def fit(
     ray: RayOption = None,
     parts: Annotated[
         Path | None,
-        typer.Option(help="Folder for what is learned of shards on the way.  [beside --out]"),
+        typer.Option(help="Folder for partial results from shards.  [beside --out]"),
     ] = None,
     force: Force = False,
 ) -> None:
@@ -87,7 +87,7 @@ def fit(
     if calibrate is not None:
         given["calibration"] = calibrate
     if out is None and not goes_on:
-        raise OptionError("expected the file to write as --out: a new head needs one")
+        raise OptionError("expected --out FILE: a new head needs a file to be saved to")
     place = room_for_head(Path(head), out, *files_of(features), force=force)
     if goes_on and (wrong := given.keys() - {"epochs", "calibration"}):
         raise OptionError(f"{head} keeps its settings: leave out {', '.join(sorted(wrong))}")
@@ -110,8 +110,8 @@ def fit(
     calibration = clf.head_.calibration
     held = calibration.rows if calibrate is not None and calibration is not None else 0
     on = clf.origin_[-1] if sharded else f"on {sum(len(part.z) for part in found) - held} rows"
-    did = "further trained" if goes_on else "trained"
-    print(f"{did} {clf.head_.name}{':' if sharded else ''} {on}; {len(clf.classes_)} classes")
+    did = f"trained {clf.head_.name}{' further' if goes_on else ''}"
+    print(f"{did}{':' if sharded else ''} {on}; {len(clf.classes_)} classes")
     if calibration is not None:
         print(describe_calibration(calibration))
     print(f"wrote {place}: {place.stat().st_size:,} bytes")

@@ -36,7 +36,7 @@ def forget(
     embedding: EmbeddingOption = None,
     force: Force = False,
 ) -> None:
-    """Make a head forget rows or a class, as if it had never seen them; refuse what it cannot."""
+    """Make a head forget rows or a class, as if it had never seen them, or refuse if it cannot."""
     from lastlayer.fitting import forget as take_out  # noqa: PLC0415  (keeps --help quick)
     from lastlayer.fitting import update  # noqa: PLC0415
 

@@ -27,7 +27,7 @@ def predict(
     embedding: EmbeddingOption = None,
     unknown: Annotated[
         float | None,
-        typer.Option(help="Leave strange rows without a label; of known ones at most this share."),
+        typer.Option(help="Leave strange rows unlabelled, and at most this share of known ones."),
     ] = None,
     force: Force = False,
 ) -> None:

@@ -109,13 +109,13 @@ def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> No
         summary = {"folder": str(folder), "runs": runs, "to_make": left, "seconds": round(seconds)}
         print(json.dumps(summary | {"missing": ready.missing}, ensure_ascii=False, indent=2))
         return
-    title = ("features", "scenario", "setting", "runs", "to make", "time")
+    title = ("features", "scenario", "setting", "runs", "to do", "time")
     table = (
         (*r[:3], str(r.runs), str(r.left), duration(r.seconds) if r.left else "") for r in rows
     )
     print(columns([title, *table]))
     time = f", in {duration(seconds)}" if left else ""
-    print(f"{count(runs, 'run')}, {left} to make{time}; results in {folder}")
+    print(f"{count(runs, 'run')}, {left} to do{time}; results in {folder}")
 
 
 def _end_on_signals(view: View, folder: Path) -> None:

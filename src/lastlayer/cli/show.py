@@ -111,7 +111,7 @@ def _show_table(file: Path) -> None:
     from lastlayer.features.tables import SUFFIXES, open_table  # noqa: PLC0415
 
     if file.suffix.lower() not in SUFFIXES:
-        raise FileFormatError(f"expected a file of lastlayer's, or a table, got {file}")
+        raise FileFormatError(f"expected a lastlayer file or a table, got {file}")
     for table in open_table(file).values():
         print(f"{file}: a table of another program, {_size(file)}")
         names = [f"{name} (vectors)" if n == 2 else name for name, n in table.columns.items()]

@@ -123,7 +123,7 @@ def _orders(text: str) -> list[int]:
     try:
         return list(read_seeds(text))
     except ValueError as error:
-        raise OptionError(f"--orders: {error}, or how many there are: 8") from None
+        raise OptionError(f"--orders: {error}, or a number of orders: 8") from None
 
 
 def _scenario(

@@ -56,7 +56,7 @@ def count(n: int, noun: str) -> str:
 def describe_calibration(found: "Calibration") -> str:
     """Say in one line what a head was calibrated with, and whether that still holds."""
     if found.stale:
-        return "calibration out of date, it has learned since: lastlayer calibrate makes it anew"
+        return "calibration out of date, since the head has changed: rerun lastlayer calibrate"
     return (
         f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}, and unknown "
         f"inputs from a share of 1/{found.rows + 1} on"

@@ -111,5 +111,5 @@ def _check_finite(z: Tensor) -> None:
             row = start + int(bad.int().argmax())
             raise DataError(
                 f"expected finite features within {str(z.dtype).removeprefix('torch.')}, "
-                f"got NaN or infinity in row {row}: mend or drop such rows"
+                f"got NaN or infinity in row {row}: fix or drop such rows"
             )

@@ -206,7 +206,7 @@ def _read_one(table: Table, wish: _Wish, say: Say) -> dict[str, Split]:
     used = [name for one in chosen.values() for name in (*one.embedding, *one.labels.values())]
     if set(chosen) != {""}:
         if wish.split is not None:
-            raise OptionError(f"{table.source} has a split by its columns: leave out --split")
+            raise OptionError(f"{table.source} is already split by its columns: leave out --split")
         splits = {name: _read_columns(table, one, wish) for name, one in chosen.items()}
         _say_columns(table, chosen["train"], used, say, wish.what)
         say("used its splits as they are: " + _sizes(splits))

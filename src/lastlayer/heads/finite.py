@@ -8,7 +8,7 @@ from lastlayer.arguments import short
 from lastlayer.errors import ArgumentError, DataError
 
 LARGEST = 1e60  # of a feature: sums of fourth powers of such numbers are still finite
-SMALL = 1 << 14  # numbers that numpy has looked at before torch begins to
+SMALL = 10_000  # numbers that numpy has looked at before torch begins to; BLAS takes threads beyond
 _PLAIN = (torch.float32, torch.float64)  # what numpy and BLAS add up
 
 

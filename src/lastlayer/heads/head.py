@@ -74,7 +74,6 @@ class Head(Resizable, ABC):
 
     name: str
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
-    streams: ClassVar[bool] = False  # whether ``_learn`` takes features from where they lie
     preset: Preset
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
@@ -120,7 +119,7 @@ class Head(Resizable, ABC):
     @property
     def proof(self) -> str:
         """What ``forget`` can prove about the samples it is given, in words."""
-        return "counts are checked; that it was these very samples cannot be proven"
+        return "counts are checked; whether it saw these very samples cannot be proven"
 
     @property
     def calibration_part(self) -> dict[str, Any] | None:
@@ -292,7 +291,7 @@ class Head(Resizable, ABC):
         if is_traced():
             raise UnsupportedError(
                 f"this '{self.name}' head cannot be traced or exported itself, since it inspects "
-                "its inputs: take head.as_module(), or write head.export_onnx(path)"
+                "its inputs: use head.as_module() or head.export_onnx(path)"
             )
         z = self._check_features(z, move=False)
         self._check_learned()
@@ -494,6 +493,10 @@ class Head(Resizable, ABC):
         """Put a small batch of known classes aside, if the head can, to learn from it later."""
         return False
 
+    def _looks_itself(self, n: int) -> bool:
+        """Return whether it takes n rows from where they lie, and looks at their values itself."""
+        return False
+
     def _all_seen(self) -> bool:
         return bool(self.seen.numpy().all() if self.seen.is_cpu else self.seen.all())
 
@@ -517,8 +520,8 @@ class Head(Resizable, ABC):
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
         """Write down how logits and novelty come from features; it is ready to answer."""
         raise UnsupportedError(
-            f"a '{self.name}' head cannot become a module or an ONNX file: it does not say how it "
-            "answers in their operations"
+            f"a '{self.name}' head cannot become a module or an ONNX file: it defines no "
+            "_answer_graph"
         )
 
     def _evidence_graph(self, logits: Value) -> Value:
@@ -546,7 +549,7 @@ class Head(Resizable, ABC):
             raise NotCalibratedError(
                 f"this '{self.name}' head {why}: call calibrate(z, y) with rows that it has not "
                 "learned (in the shell: lastlayer calibrate)"
-                + ("" if found is None else ", or go without: calibration = None")
+                + ("" if found is None else ", or drop the calibration: calibration = None")
             )
         return found
 
@@ -606,7 +609,7 @@ class Head(Resizable, ABC):
         if not z.shape[0]:
             return z, y, -1
         here = cast(Tensor, self._buffers["seen"]).device  # nn.Module's way takes its time
-        later = self.streams and z.device != here  # then looked at on its way, piece by piece
+        later = (z.is_cpu or z.device != here) and self._looks_itself(z.shape[0])
         if z.is_cuda and y.is_cuda:
             both = [*z.aminmax(), *y.aminmax()]
             *ends_z, least, most = torch.stack([end.double() for end in both]).tolist()

@@ -78,7 +78,7 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
         ("origin", list),
     ):
         if part in parts and not isinstance(parts[part], kind):
-            raise FileFormatError(f"{path} does not say its {part} as this version does")
+            raise FileFormatError(f"{path} stores its {part} in a form unknown to this version")
     if not isinstance(name, str) or not isinstance(settings, dict):
         raise FileFormatError(f"expected {path} to name its head and settings, but it does not")
     return HeadFile(name, settings, state, parts)

@@ -1,6 +1,5 @@
 """A change that happens whole or not at all: after any error a module is as it was before."""
 
-import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +9,9 @@ from torch import Tensor, nn
 
 _LOCAL = threading.local()
 # .log: what was overwritten in place since the outermost block began; None outside of blocks
-# .free, .lent: memory for rows that are kept until it ends; fresh memory each time would be slow
+# .spare, .used: memory for what is kept until it ends; fresh memory each time would be slow
 _SPARE = 1 << 23  # numbers that are kept free for the next block
+_NOTHING = torch.empty(0, dtype=torch.float64)
 
 
 class AllOrNothing:
@@ -45,14 +45,17 @@ class AllOrNothing:
         self._before = [(part, part.__dict__.copy(), part._buffers.copy(), part._modules.copy())
                         for part in _parts(self._module)]  # fmt: skip
         if log is None:
-            _LOCAL.log, _LOCAL.lent = [], []
+            _LOCAL.log, _LOCAL.used = [], 0
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             log = _LOCAL.log
             while len(log) > max(self._begin, 0):
                 tensor, rows, old = log[-1]
-                tensor.index_copy_(0, rows, old)
+                if rows is None:
+                    tensor.copy_(old)
+                else:
+                    tensor.index_copy_(0, rows, old)
                 log.pop()
             for part, attributes, buffers, modules in self._before:
                 part._buffers.clear()
@@ -64,8 +67,8 @@ class AllOrNothing:
                 part.__dict__.update(attributes)
         if self._begin < 0:
             _LOCAL.log = None
-            _LOCAL.free = [room for room in _LOCAL.lent if room.numel() <= _SPARE][:1]
-            _LOCAL.lent = []
+            if getattr(_LOCAL, "spare", _NOTHING).numel() > _SPARE:
+                _LOCAL.spare = _NOTHING
 
 
 def in_block() -> bool:
@@ -97,17 +100,31 @@ def remember(tensor: Tensor, rows: Tensor, old: Tensor | None = None) -> None:
         log.append((tensor, rows, tensor[rows] if old is None else old))
 
 
+def keep(tensor: Tensor) -> None:
+    """Keep the whole of a tensor that is about to change in place, to be put back likewise."""
+    log = getattr(_LOCAL, "log", None)
+    if log is not None:
+        log.append((tensor, None, _lent(tensor.shape, tensor).copy_(tensor)))
+
+
 def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
     """Return the rows (k, h) of a tensor as they are, to be kept until the outermost block ends."""
     if not tensor.is_cpu or getattr(_LOCAL, "log", None) is None:
         return tensor[rows]
-    shape = (rows.numel(), *tensor.shape[1:])
-    size = math.prod(shape)
-    free = getattr(_LOCAL, "free", [])
-    fits = free and free[0].numel() >= size and free[0].dtype == tensor.dtype
-    room = free.pop() if fits else tensor.new_empty(size)
-    _LOCAL.lent.append(room)
-    return torch.index_select(tensor, 0, rows, out=room[:size].view(shape))
+    out = _lent(torch.Size((rows.numel(), *tensor.shape[1:])), tensor)
+    return torch.index_select(tensor, 0, rows, out=out)
+
+
+def _lent(shape: torch.Size, like: Tensor) -> Tensor:
+    """Return memory until the outermost block ends: the next one gets the same again."""
+    if not (like.is_cpu and like.dtype == torch.float64):
+        return like.new_empty(shape)
+    size, spare = shape.numel(), getattr(_LOCAL, "spare", _NOTHING)
+    if _LOCAL.used + size > spare.numel():  # what was lent of the old one lives on in the log
+        _LOCAL.spare = spare = like.new_empty(max(size, 2 * spare.numel()))
+        _LOCAL.used = 0
+    begin, _LOCAL.used = _LOCAL.used, _LOCAL.used + size
+    return spare[begin : begin + size].view(shape)
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:

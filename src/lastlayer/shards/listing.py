@@ -107,7 +107,7 @@ def _matching(pattern: Path) -> list[Shard]:
     files = [Path(name) for name in glob.glob(str(pattern), recursive=True)]
     found = _of_one_type([file for file in sorted(files, key=_by_number) if file.is_file()])
     if not found:
-        raise MissingFileError(f"expected shards at {pattern}, but no file is called so")
+        raise MissingFileError(f"expected shards at {pattern}, but no file has that name")
     return [Shard.of(file, split=_split_of(file)) for file in found]
 
 
@@ -145,7 +145,7 @@ def _clip_retrieval(folder: Path, embedding: str | None) -> list[Shard]:
         raise MissingFileError(
             f"expected a .parquet file in {folder / 'metadata'} for each .npy file in "
             f"{folder / chosen}, got {len(tables)} for {len(arrays)}"
-            + (f"; without the other is number {lonely[0]}" if lonely else "")
+            + (f"; unpaired: number {lonely[0]}" if lonely else "")
         )
     return [Shard.of(array, table) for array, table in zip(arrays, tables, strict=True)]
 

@@ -148,7 +148,7 @@ def read_plan(name: str) -> tuple[Plan, str]:
             ]
             raise PlanError(f"{path}: {'; '.join(slips + more)}") from None
         except RecursionError:
-            raise PlanError(f"{path} is not a plan: lists or tables nested too deep") from None
+            raise PlanError(f"{path} is not a plan: lists or tables nested too deeply") from None
         except ValueError as error:
             raise PlanError(f"{path} is not valid TOML: {error}") from None
 

@@ -150,7 +150,7 @@ def test_a_broken_image_stops_or_is_skipped(images: ImageSet, out: Path, workers
     broken = [Path(images.train.x[0]), Path(images.test.x[-1])]
     for path in broken:
         path.write_bytes(b"no image")
-    with pytest.raises(FileFormatError, match=rf"{broken[0]} is not one, or.*mend or remove it"):
+    with pytest.raises(FileFormatError, match=rf"{broken[0]} is not one, or.*repair or remove it"):
         ll.extract(images, Counting(), pixels, out, workers=workers)
     with pytest.warns(UserWarning, match=rf"left out 2 broken images: .*{broken[0]} .*{broken[1]}"):
         data = ll.extract(images, Counting(), pixels, out, workers=workers, broken="skip")

@@ -85,7 +85,7 @@ def test_splits_of_texts(table: Path) -> None:
 
 def test_bad_texts(table: Path) -> None:
     pl.DataFrame(TABLE | {"text": [None, *TEXTS[1:]]}).write_csv(table)
-    with pytest.raises(DataError, match="every row of 'text', missing in 1, the first in row"):
+    with pytest.raises(DataError, match="every row of 'text', got 1 missing, the first in row"):
         extract(table, Letters())
     pl.DataFrame(TABLE | {"text": range(20)}).write_csv(table)
     with pytest.raises(DataError, match="expected text in column 'text', got int64"):

@@ -49,7 +49,7 @@ def _check_known(timm: Any, name: str) -> None:
     if not timm.is_model(model):
         near = get_close_matches(model, timm.list_models(), n=1)
         hint = f"; did you mean '{PREFIX}{near[0]}'?" if near else ";"
-        raise UnknownNameError(f"unknown model of timm '{model}'{hint} timm.list_models() has all")
+        raise UnknownNameError(f"unknown timm model '{model}'{hint} timm.list_models() lists all")
     if tag and name not in timm.list_pretrained(model):
         raise UnknownNameError(
             f"unknown weights '{tag}' of '{PREFIX}{model}'; there are: "

@@ -68,7 +68,7 @@ def _frames(folder: Path, session: int, number: int) -> list[Path]:
         if match and tuple(map(int, match.groups()[:2])) != (session, number):
             raise FileFormatError(
                 f"expected frames of session {session} and object {number} in {place}, but "
-                f"{path.name} is another's: unpack {FOLDER}.zip from {HOME} again"
+                f"{path.name} belongs to another: unpack {FOLDER}.zip from {HOME} again"
             )
         if match:
             frames.append((int(match[3]), path))

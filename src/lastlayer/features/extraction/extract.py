@@ -218,7 +218,7 @@ def _pieces(rows: Rows, frozen: Frozen, dtype: torch.dtype, skip: bool, workers:
         for batch in load(rows, batches, workers, pinned=frozen.on_gpu):
             if batch.unreadable and not skip:
                 raise FileFormatError(
-                    f"{batch.unreadable[0]}; mend or remove it, or skip broken images"
+                    f"{batch.unreadable[0]}; repair or remove it, or skip broken images"
                 )
             z = frozen(batch.x).to(dtype) if len(batch.rows) else torch.empty(0, 0, dtype=dtype)
             _check_finite(z, batch.rows, rows)
@@ -233,7 +233,7 @@ def _check_finite(z: Tensor, rows: Tensor, source: Rows) -> None:
     if bad.any():
         raise DataError(
             f"expected finite features, but {source.name(int(rows[bad][0]))} gets NaN or infinity: "
-            "keep them as float32 if they are too large for float16, or mend the weights"
+            "keep them as float32 if they are too large for float16, or fix the weights"
         )
 
 

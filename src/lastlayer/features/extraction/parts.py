@@ -93,7 +93,7 @@ class Parts:
         other = [name for name in wanted if made.get(name) != wanted[name]]
         if other:
             raise OptionError(
-                f"{self.folder} holds the beginning of an extraction with another setting of "
+                f"{self.folder} holds an unfinished extraction with another setting of "
                 f"{', '.join(other)}: finish that one, remove the folder, or choose another file "
                 "to write"
             )

@@ -84,8 +84,7 @@ def open_safetensors(path: Path) -> Table:
     with safe_open(path, framework="pt") as file:
         if "lastlayer" in (file.metadata() or {}):
             raise FileFormatError(
-                f"{path} is a file of lastlayer's own already: 'lastlayer show {path}' says what "
-                "is in it"
+                f"{path} is already a lastlayer file: 'lastlayer show {path}' says what is in it"
             )
         columns = {name: len(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 

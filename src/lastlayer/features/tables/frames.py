@@ -68,8 +68,8 @@ def open_arrow(path: Path) -> Table:
         begin = file.read(6)
     if begin.startswith(b"FEA1"):
         raise FileFormatError(
-            f"expected a Feather file of version 2, but {path} is of version 1, which nobody "
-            "writes any more: write it again"
+            f"expected a Feather file of version 2, but {path} is of version 1, which is "
+            "obsolete: write it again"
         )
     if begin == b"ARROW1":
         return _lazy(path, pl.scan_ipc(path.absolute(), glob=False))
@@ -286,7 +286,7 @@ def _refuse_missing(series: pl.Series, start: int) -> None:
     if missing := series.null_count():
         row = start + int(series.is_null().arg_true()[0])
         raise DataError(
-            f"expected a value in every row of '{series.name}', missing in {missing}, the "
+            f"expected a value in every row of '{series.name}', got {missing} missing, the "
             f"first in row {row}"
         )
 

@@ -48,7 +48,7 @@ class _Compact:
 
     def structure(self, depth: int = 0) -> dict[int, Any]:
         if depth > _DEEP:
-            raise ValueError("structures are nested too deep")
+            raise ValueError("structures are nested too deeply")
         fields: dict[int, Any] = {}
         number = 0
         while head := self._byte():

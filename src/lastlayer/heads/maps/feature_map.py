@@ -76,7 +76,7 @@ class FeatureMap(Resizable, ABC):
         if not provisional and bool((rows == rows[:1]).all()):
             raise DataError(
                 f"expected first rows that differ, to scale the map to, got {len(rows)} that are "
-                "all the same: begin with other rows, or hand over the map of another head by like="
+                "all the same: begin with other rows, or pass another head's map with like="
             )
         self.centre, self.scale = self._measure(rows)
         return self

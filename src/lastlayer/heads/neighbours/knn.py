@@ -104,7 +104,7 @@ class KnnHead(Head):
     @property
     def proof(self) -> str:
         """What ``forget`` can prove: it keeps them all."""
-        return "that it was these very samples is checked"
+        return "the samples themselves are checked"
 
     def _forget(self, z: Tensor, y: Tensor) -> None:
         self.memory.drop(z, y)

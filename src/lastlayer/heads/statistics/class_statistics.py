@@ -3,24 +3,26 @@
 import math
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor
 
 from lastlayer.errors import DataError, OptionError
-from lastlayer.heads.finite import LARGEST, bad_features
+from lastlayer.heads.finite import LARGEST, are_usable, bad_features
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.moments import (
     Groups,
     add_gram,
+    alone_in_class,
+    chosen,
     group,
     measured_from,
     pieces,
     room,
     rows_at_once,
     running_deviations,
-    squared_distances,
+    spread_within,
     sums,
     symmetric,
 )
@@ -31,10 +33,10 @@ from lastlayer.heads.statistics.possible import (
     check_whole_classes,
     slack,
 )
-from lastlayer.heads.undo import AllOrNothing, in_block, overwrite, remember, rows_before
+from lastlayer.heads.undo import AllOrNothing, in_block, keep, overwrite, remember, rows_before
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
-GATHERED, GATHERED_BYTES = 1024, 8 << 20  # rows of small batches that wait, at most
+GATHERED, GATHERED_BYTES = 4096, 8 << 20  # rows of small batches that wait, at most
 PRECISION = 1e-6  # how wrong, beside the spread of the data that stay, forgetting may leave them
 IN_PLACE = frozenset(["cpu"])  # where rows are overwritten; elsewhere new ones take fewer steps
 _EPS = torch.finfo(torch.float64).eps
@@ -153,7 +155,7 @@ class ClassStatistics(Resizable):
             with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
                 self.fold()
                 if not self.wait(z, y):
-                    self._update(z, y, 1)
+                    self._update(z, y, 1, look=z.is_cpu or z.device != self._device)
 
     def wait(self, z: Tensor, y: Tensor) -> bool:
         """Let a batch wait, if it is small and there is room; return whether it does."""
@@ -184,7 +186,7 @@ class ClassStatistics(Resizable):
         return (rows, labels, rows.numpy(), labels.numpy()) if rows.is_cpu else (rows, labels)
 
     def _most(self) -> int:
-        return max(1, min(GATHERED, GATHERED_BYTES // (8 * self._held("mean").shape[1])))
+        return most_waiting(self._held("mean").shape[1])
 
     def fold(self) -> None:
         """Fold in the waiting rows."""
@@ -199,6 +201,8 @@ class ClassStatistics(Resizable):
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Remove a batch, as if it had never been added."""
+        if not are_usable(z):
+            raise bad_features(z)
         check_counts(y, self.count)
         check_whole_classes(z, y, self.count, self.mean, self.rounding())
         least = self._slack(z)
@@ -265,12 +269,19 @@ class ClassStatistics(Resizable):
         """Return a buffer as it is, without the waiting rows."""
         return cast(Tensor, self._buffers[name])
 
-    def _update(self, z: Tensor, y: Tensor, sign: int) -> None:
-        """Add or remove a batch, piece by piece, with one matrix product for each."""
+    def _update(self, z: Tensor, y: Tensor, sign: int, *, look: bool = False) -> None:
+        """Add or remove a batch, piece by piece, with one matrix product for each.
+
+        Args:
+            z: features (n, h).
+            y: their classes (n,).
+            sign: 1 to add, −1 to remove.
+            look: whether the values are not yet known to be finite: they are looked at on the way.
+        """
         if self.kind in ("pooled", "running"):
-            self.scatter = self.scatter.clone()  # what was stays whole until this has succeeded
+            keep(self.scatter)
         several = len(z) > rows_at_once(z.shape[1], self._device)
-        afresh = self._device.type not in IN_PLACE and self.count.numel() <= len(z)
+        afresh = not self._in_place and self.count.numel() <= len(z)
         names = ["mean", "count", *(["spread"] if self.kind == "none" else [])]
         if afresh:  # copies of few rows; a piece that holds every class makes its own
             for name in names if several else names[2:]:
@@ -282,80 +293,133 @@ class ClassStatistics(Resizable):
             own = group(y.to(self._device), self.count.numel()).classes
             for name in names:
                 remember(self._held(name), own)
-        unchecked = z.device != self._device  # else the values were looked at before
         finite = torch.ones((), dtype=torch.bool, device=self._device)
         for rows, classes in pieces(z, y, self._device):
-            self._update_by(rows, classes, sign, log=not (several or afresh))
-            if unchecked:  # NaN and infinity show in the extremes; the answer is read once, below
-                finite &= torch.stack(rows.aminmax()).abs().amax() <= LARGEST
-        if unchecked and not bool(finite):
+            largest = self._update_by(rows, classes, sign, log=not (several or afresh))
+            if look:  # NaN and infinity show in the extremes; the answer is read once, below
+                if largest is None:
+                    largest = torch.stack(rows.aminmax()).abs().amax()
+                finite &= largest.double() <= LARGEST  # in float32 the limit would be infinite
+        if look and not bool(finite) and not are_usable(z):
             raise bad_features(z)
 
-    def _update_by(self, z: Tensor, y: Tensor, sign: int, log: bool) -> None:
-        """Fold in one piece.
+    def _update_by(self, z: Tensor, y: Tensor, sign: int, log: bool) -> Tensor | None:
+        """Fold in one piece; return no less than its largest value, or None if that is not known.
 
         With k samples of a class that had n, m their own mean from its mean, the scatter grows by
         Σ rrᵀ where each sample d from that mean is moved to r = d − (1 − √(n/(n+k)))·m, and shrinks
         by Σ rrᵀ with r = d + (√(n/(n−k)) − 1)·m when they leave; r = d when all do.
         """
         groups = group(y, self.count.numel())
-        afresh = groups.whole and self._device.type not in IN_PLACE
-        old = self.mean if afresh else self._rows_of(groups.classes, log)
-        before = self.count if afresh else self.count[groups.classes]
-        after = before + sign * groups.size.to(torch.int64)
-        own = sums(z, groups).div_(groups.size.clamp(min=1)[:, None])
-        n, left = before.to(own.dtype), after.to(own.dtype)
-        if sign > 0:
-            move = 1 - (n / left.clamp(min=1)).sqrt()
-        else:
-            move = torch.where(left > 0, 1 - (n / left.clamp(min=1)).sqrt(), 0)
-        out = torch.empty_like(own) if afresh else room("centres", len(own), own)
-        centre = torch.lerp(old, own, move[:, None], out=out)  # old + move·m
-        squares = self._scatter_by(z, groups, n, old, centre, sign, log)
-        share = sign * groups.size / left.clamp(min=1)
-        new = torch.lerp(old, own, share[:, None], out=out)
-        if sign < 0:
-            new.masked_fill_((after == 0)[:, None], 0)
-        if afresh:
-            self.mean, self.count = new, after
-        else:
-            overwrite(self.mean, groups.classes, new, old, log=log)
-            overwrite(self.count, groups.classes, after, before, log=log)
-        self._wear_down(squares, new)
-
-    def _scatter_by(
-        self,
-        z: Tensor,
-        groups: Groups,
-        n: Tensor,
-        old: Tensor,
-        centre: Tensor,
-        sign: int,
-        log: bool,
-    ) -> Tensor:
-        """Add the products of one piece to the scatter; return Σ ‖·‖² of what was added and is."""
+        if self.kind == "pooled":
+            self._update_pooled(z, y, groups, sign, log)
+            return None
+        change = self._change(z, groups, sign, log)
         if self.kind == "none":
-            squares = squared_distances(z, centre, groups.place)
-            more = torch.zeros_like(n).index_add_(0, groups.place, squares)
-            spread = self.spread[groups.classes]
-            overwrite(self.spread, groups.classes, spread + sign * more, spread, log=log)
-            return n  # not needed: only the means decide
+            largest, squares = self._add_spread(z, change, log), change.n
+        else:
+            largest, squares = None, self._add_scatter(z, change)
+        self._wear_down(squares, self._write(change, log))
+        return largest
+
+    def _update_pooled(self, z: Tensor, y: Tensor, groups: Groups, sign: int, log: bool) -> None:
+        """Fold in one piece with one product, of rows in any order."""
+        moved = rest = room("rows", len(z), z)
+        alone = alone_in_class(groups) if sign > 0 and self._in_place else None
+        if alone is not None:
+            self._add_alone(z, y[alone], alone, moved[: len(alone)], log)
+            others = (groups.size > 1)[groups.place].nonzero().flatten()
+            z, rest = chosen(z, others, room("others", len(others), z)), moved[len(alone) :]
+            groups = group(y[others], self.count.numel())
+        if len(rest):
+            change = self._change(z, groups, sign, log)
+            measured_from(z, change.centre(), groups, out=rest)
+            self._write(change, log)
+        before = self.scatter.diagonal().sum()
+        add_gram(self.scatter, moved, sign)
+        self._wear_down(torch.maximum(before, self.scatter.diagonal().sum()), self.mean)
+
+    def _add_alone(self, z: Tensor, y: Tensor, which: Tensor, moved: Tensor, log: bool) -> None:
+        """Move means by the only rows of their classes, where m is d: fewer steps, the same rows r.
+
+        Args:
+            z: (…, h) the batch.
+            y: (a,) different classes.
+            which: (a,) the rows of the batch that are theirs.
+            moved: (a, h) where r is written.
+            log: whether what is overwritten may have to be put back.
+        """
+        old, before = self._rows_of(y, log), self.count[y]
+        n = before.to(old.dtype)[:, None]
+        step = chosen(z, which, moved).sub_(old).div_(n + 1)
+        if log:
+            remember(self.mean, y, old)
+        self.mean.index_add_(0, y, step)
+        overwrite(self.count, y, before + 1, before, log=log)
+        moved.mul_((n * (n + 1)).sqrt())  # r = √(n/(n+1))·d
+
+    def _change(self, z: Tensor, groups: Groups, sign: int, log: bool) -> "_Change":
+        """Return how the means of some classes change with their rows."""
+        afresh = groups.whole and not self._in_place
+        before = self.count if afresh else self.count[groups.classes]
+        old = self.mean if groups.whole else self._rows_of(groups.classes, log)
+        if groups.whole and log:
+            keep(old)
+        own = sums(z, groups).div_(groups.size.clamp(min=1)[:, None])
+        after = before + sign * groups.size.to(torch.int64)
+        n, left = before.to(own.dtype), after.to(own.dtype)
+        space = torch.empty_like(own) if afresh else room("centres", len(own), own)
+        return _Change(groups, sign, old, own, before, after, n, left, space)
+
+    def _write(self, change: "_Change", log: bool) -> Tensor:
+        """Write the new means and counts of the classes that change; return these means."""
+        classes, whole = change.groups.classes, change.groups.whole
+        share = change.sign * change.groups.size / change.left.clamp(min=1)
+        out = self.mean if whole and self._in_place else change.space
+        new = torch.lerp(change.old, change.own, share[:, None], out=out)
+        if change.sign < 0:
+            new.masked_fill_((change.after == 0)[:, None], 0)
+        if whole and not self._in_place:
+            self.mean, self.count = new, change.after
+            return new
+        if not whole:
+            overwrite(self.mean, classes, new, change.old, log=log)
+        overwrite(self.count, classes, change.after, change.before, log=log)
+        return new
+
+    def _add_spread(self, z: Tensor, change: "_Change", log: bool) -> Tensor | None:
+        """Add Σ ‖r‖² of each class: around the rows' own mean, and between that and the old one."""
+        groups, n, left = change.groups, change.n, change.left
+        more, largest = spread_within(z, change.own, groups)
+        step = torch.sub(change.own, change.old, out=change.space)
+        weight = groups.size * torch.where(left > 0, n / left.clamp(min=1), 1)
+        more += weight * torch.linalg.vector_norm(step, dim=1).square_()
+        spread = self.spread[groups.classes]
+        overwrite(self.spread, groups.classes, spread + change.sign * more, spread, log=log)
+        return largest
+
+    def _add_scatter(self, z: Tensor, change: "_Change") -> Tensor:
+        """Add the products of one piece to a running scatter or to one for each class.
+
+        Return Σ ‖·‖² of what was added or is.
+        """
+        groups = change.groups
         if self.kind == "running":
-            v = running_deviations(z, groups, n, old)
+            v = running_deviations(z, groups, change.n, change.old)
             t = self.total + torch.arange(len(v), device=v.device, dtype=v.dtype)
             v *= (t / (t + 1)).sqrt()[:, None]
             add_gram(self.scatter, v)
             return self.scatter.diagonal().sum()
-        rows = measured_from(z, centre, groups)
-        if self.kind == "pooled":
-            before = self.scatter.diagonal().sum()
-            add_gram(self.scatter, rows, sign)
-            return torch.maximum(before, self.scatter.diagonal().sum())
+        rows = measured_from(z, change.centre(), groups)
         for i, c in enumerate(groups.classes.tolist()):
             own = rows[groups.place == i]
             if len(own):
-                add_gram(self.scatter[c], own, sign)
+                add_gram(self.scatter[c], own, change.sign)
         return rows.square().sum()
+
+    @property
+    def _in_place(self) -> bool:
+        return self._device.type in IN_PLACE
 
     def _rows_of(self, classes: Tensor, log: bool) -> Tensor:
         """Return the means of some classes; they are logged first if the change may be undone."""
@@ -414,7 +478,33 @@ class ClassStatistics(Resizable):
             )
 
 
+def most_waiting(h: int) -> int:
+    """Return how many rows of h features wait at most; a batch of more than half does not."""
+    return max(1, min(GATHERED, GATHERED_BYTES // (8 * h)))
+
+
 _BUFFERS = frozenset(("count", "mean", "scatter", "spread", "wear"))
+
+
+class _Change(NamedTuple):
+    """How the means of some classes change when rows of theirs come or go."""
+
+    groups: Groups
+    sign: int  # 1 if they come, −1 if they go
+    old: Tensor  # (k, h) the means before
+    own: Tensor  # (k, h) the means of these rows
+    before: Tensor  # (k,) int64 samples before
+    after: Tensor  # (k,) int64
+    n: Tensor  # (k,) before and after in float64
+    left: Tensor
+    space: Tensor  # (k, h) to work in
+
+    def centre(self) -> Tensor:
+        """Return what the rows are measured from, in the space to work in: old + move·m."""
+        move = 1 - (self.n / self.left.clamp(min=1)).sqrt()
+        if self.sign < 0:
+            move = move.masked_fill(self.after == 0, 0)
+        return torch.lerp(self.old, self.own, move[:, None], out=self.space)
 
 
 def _copy(statistics: ClassStatistics, n_classes: int) -> ClassStatistics:

@@ -1,15 +1,14 @@
 """What mean and slda share: they read class statistics, so they can merge and forget exactly."""
 
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
-from lastlayer.heads.finite import SMALL
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter, most_waiting
 from lastlayer.heads.statistics.covariance import (
     Mahalanobis,
     RelativeMahalanobis,
@@ -24,6 +23,7 @@ class StatisticsHead(Head):
     """A head that reads class statistics, and can therefore forget exactly."""
 
     passes = 1
+    streams: ClassVar[bool] = False  # whether ``_learn`` hands rows to the statistics as they came
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class StatisticsHead(Head):
         """What ``forget`` can prove: never that it was these very samples."""
         known = {"pooled": "one scatter", "per_class": "the scatter of each class"}
         kept = known.get(self.statistics.kind, "the spread of each class")
-        return f"counts and {kept} are checked; that it was these very samples cannot be proven"
+        return f"counts and {kept} are checked; whether it saw these very samples cannot be proven"
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         return self.mahalanobis().novelty(z)
@@ -117,9 +117,14 @@ class StatisticsHead(Head):
     def _forget_class(self, y: int) -> None:
         self.statistics.remove_class(y)
 
+    def _looks_itself(self, n: int) -> bool:
+        # Rows that may wait must be looked at when they come; those that fade never are later.
+        return self.streams and 2 * n > most_waiting(self.in_features) and not self.fades
+
     def _wait(self, z: Tensor, y: Tensor) -> bool:
         seen = cast(Tensor, self._buffers["seen"])
-        if self.fades or not (self.streams and seen.is_cpu and y.is_cpu and y.numel() < SMALL):
+        few = 2 * y.numel() <= most_waiting(self.in_features)
+        if self.fades or not (few and self.streams and seen.is_cpu and y.is_cpu):
             return False
         if seen is not self._complete:  # a change of what was seen is always a new tensor
             if not seen.numpy()[y.numpy()].all():

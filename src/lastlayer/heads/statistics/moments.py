@@ -18,6 +18,7 @@ _BLAS = None if dsyrk is None else ThreadpoolController()
 _ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
 _CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
+_CANCELLED = 0.01  # of a sum of squares: less of it that is left has lost digits
 _SLIM = 8  # a product is slim if one side is this many times shorter than the features
 _BLOCKS, _BLOCK = 4, 512  # of a symmetric product on a GPU: how many, and the least features of one
 _AHEAD = 2  # pieces on their way to a GPU
@@ -60,10 +61,52 @@ def widened(rows: Tensor) -> Tensor:
     return rows if rows.dtype == torch.float64 else room("rows", len(rows), rows).copy_(rows)
 
 
-def measured_from(rows: Tensor, centre: Tensor, groups: Groups) -> Tensor:
+def alone_in_class(groups: Groups) -> Tensor | None:
+    """Return the rows that are the only ones of their class, by class, if most rows are."""
+    half, alone = groups.place.numel() // 2, groups.size == 1
+    if len(alone) <= half or int(alone.sum()) <= half:
+        return None
+    row = torch.empty_like(groups.classes)
+    row[groups.place] = torch.arange(groups.place.numel(), device=row.device)
+    return row[alone]
+
+
+def chosen(rows: Tensor, which: Tensor, out: Tensor) -> Tensor:
+    """Copy some rows into room for them in float64."""
+    if rows.dtype == out.dtype:
+        return torch.index_select(rows, 0, which, out=out)
+    return out.copy_(rows[which])
+
+
+def measured_from(
+    rows: Tensor, centre: Tensor, groups: Groups, out: Tensor | None = None
+) -> Tensor:
     """Measure rows (n, h) from the centres (k, h) of their classes, in the workspace."""
-    d = torch.index_select(centre, 0, groups.place, out=room("rows", len(rows), rows))
+    out = room("rows", len(rows), rows) if out is None else out
+    d = torch.index_select(centre, 0, groups.place, out=out)
     return torch.sub(rows, d, out=d)
+
+
+def spread_within(rows: Tensor, own: Tensor, groups: Groups) -> tuple[Tensor, Tensor | None]:
+    """Return Σ ‖z − own‖² (k,) of the rows of each class from their mean, and the largest norm.
+
+    On a CPU it is Σ ‖z‖² − k ‖own‖², two passes less, but for classes where digits would cancel.
+    """
+    place, size = groups.place, groups.size
+    if not rows.is_cpu:  # asking where digits cancel would make a GPU wait
+        squares = squared_distances(rows, own, place)
+        return torch.zeros_like(size).index_add_(0, place, squares), None
+    rows = widened(rows)
+    norms = torch.linalg.vector_norm(rows, dim=1)
+    whole = torch.zeros_like(size).index_add_(0, place, norms.square())
+    found = whole - size * torch.linalg.vector_norm(own, dim=1).square_()
+    found.masked_fill_(size <= 1, 0)
+    doubtful = (found < _CANCELLED * whole) & (size > 1)
+    if bool(doubtful.any()):
+        which = doubtful[place].nonzero().flatten()
+        squares = squared_distances(rows[which], own, place[which])
+        found = found.masked_fill_(doubtful, 0).index_add_(0, place[which], squares)
+    return found, norms.amax()
 
 
 def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
@@ -71,7 +114,7 @@ def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
     squares = rows.new_empty(len(rows), dtype=torch.float64)
     size = len(rows) if rows.device.type != "cpu" else max(_CACHE // (8 * rows.shape[1]), 1)
     for part, where, out in zip(*(t.split(size) for t in (rows, place, squares)), strict=True):
-        d = torch.index_select(centre, 0, where, out=room("rows", len(part), rows))
+        d = torch.index_select(centre, 0, where, out=room("parts", len(part), rows))
         torch.linalg.vector_norm(torch.sub(part, d, out=d), dim=1, out=out)
     return squares.square_()
 
