@@ -3,7 +3,6 @@
 python -m benchmarks.statistics                  # with OMP_NUM_THREADS threads
 python -m benchmarks.statistics --device cuda    # needs torch, numpy and safetensors only
 python -m benchmarks.statistics --growth         # how the cost grows
-OMP_NUM_THREADS=1 python -m benchmarks.statistics --cpu-time   # on a machine that others use too
 
 Each line takes the median over repetitions in which the head and its limit take turns. Learning
 includes the final fold. Raw timings go to a CSV file.
@@ -48,16 +47,16 @@ class PlainRecursion:
 class Bench:
     """Takes turns between works, prints medians and ratios, and keeps the raw timings."""
 
-    def __init__(self, repeats: int, device: str, clock: Callable[[], float]) -> None:
-        self.repeats, self.device, self.clock = repeats, device, clock
+    def __init__(self, repeats: int, device: str) -> None:
+        self.repeats, self.device = repeats, device
         self.rows: list[dict[str, object]] = []
 
     def seconds(self, work: Work) -> float:
         self._wait()
-        start = self.clock()
+        start = time.perf_counter()
         work()
         self._wait()
-        return self.clock() - start
+        return time.perf_counter() - start
 
     def _wait(self) -> None:
         if self.device == "cuda":
@@ -316,27 +315,20 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--growth", action="store_true")
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="time of the one thread instead of the clock's"
-    )
     asked = parser.parse_args()
-    if asked.cpu_time and (asked.device != "cpu" or torch.get_num_threads() > 1):
-        parser.error("--cpu-time measures one thread on a CPU: set OMP_NUM_THREADS=1")
-    clock = time.thread_time if asked.cpu_time else time.perf_counter
-    name = "statistics-cpu-time" if asked.cpu_time else "statistics"
-    bench = Bench(asked.repeats, asked.device, clock)
+    bench = Bench(asked.repeats, asked.device)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {asked.repeats} turns")
     if asked.device == "cuda":
         on_a_gpu(bench)
-        bench.write(f"{name}-cuda.csv")
+        bench.write("statistics-cuda.csv")
     elif asked.growth:
         growth(bench)
-        bench.write(f"{name}-growth.csv")
+        bench.write("statistics-growth.csv")
     else:
         learning(bench)
         predicting(bench)
         beside_scikit_learn(bench)
-        bench.write(f"{name}.csv")
+        bench.write("statistics.csv")
 
 
 if __name__ == "__main__":

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -54,3 +57,11 @@ def test_neighbours_found_in_threads_are_the_same(mode: type) -> None:
         alone = extend(nobody(50, 5, CPU), queries, rows)
     assert torch.equal(threaded.row, alone.row)
     assert torch.equal(threaded.squared, alone.squared)
+
+
+@pytest.mark.parametrize(("asked", "found"), [({}, "20"), ({"OPENBLAS_THREAD_TIMEOUT": "9"}, "9")])
+def test_threads_of_blas_do_not_spin_unless_told(asked: dict[str, str], found: str) -> None:
+    told = {k: v for k, v in os.environ.items() if k != "OPENBLAS_THREAD_TIMEOUT"} | asked
+    code = "import lastlayer, os; print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
+    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, check=True)
+    assert done.stdout.decode().strip() == found

@@ -1,7 +1,12 @@
 """Output layers for frozen networks whose data keep changing."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# After a product the threads of SciPy's BLAS would spin for 25 ms and keep cores from PyTorch's.
+# BLAS reads this when it is loaded, in processor cycles, as a power of two.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 
 if TYPE_CHECKING:
     from lastlayer import advice as advice
