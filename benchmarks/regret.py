@@ -166,7 +166,8 @@ def table(splits: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     """Average over splits, in points, with the 95 % interval of the mean.
 
     The best in hindsight is the candidate with the highest test accuracy over all splits. Beside
-    that stands the winner of each split, which is partly picked by the noise of its test rows.
+    that stands the winner of each split, which is partly picked by the noise of its test rows; of
+    splits without candidates only the winner is known.
 
     The interval is the wider of two: that of the mean over splits, and the paired bootstrap over
     test rows, whose width shrinks with more splits only where each draws test rows of its own.
@@ -180,6 +181,10 @@ def table(splits: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
     joined = splits.join(
         of_best.select(*stream, "split", "head", pl.col("accuracy").alias("reached")),
         on=[*stream, "split"],
+        how="left",
+    ).with_columns(
+        pl.col("head").fill_null(pl.col("best")),
+        pl.col("reached").fill_null(pl.col("best_accuracy")),
     )
     lost = 100 * (pl.col("reached") - pl.col("accuracy"))
     mean = joined.group_by(*stream, maintain_order=True).agg(
@@ -193,7 +198,7 @@ def table(splits: pl.DataFrame, candidates: pl.DataFrame) -> pl.DataFrame:
         (100 * pl.col("accuracy")).mean().alias("accuracy"),
         (100 * pl.col("reached")).mean().alias("best_accuracy"),
         pl.col("advised").mode().sort().first(),
-        pl.col("head").first().alias("best"),
+        pl.col("head").mode().sort().first().alias("best"),
         pl.col("within_noise").mean(),
     )
     n = mean["splits"].to_numpy()
