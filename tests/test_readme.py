@@ -1,4 +1,4 @@
-"""The README keeps its promises: short, its Python runs, its first choice is the advised one."""
+"""The README keeps its promises: short, and its first choice is the advised one."""
 
 import re
 from pathlib import Path
@@ -23,15 +23,6 @@ def blocks(kind: str) -> list[str]:
 
 def test_it_is_short() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 110
-
-
-def test_its_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The blocks run in turn, as a reader would type them, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    assert blocks("python"), "expected at least one block of Python in README.md, got none"
-    names: dict[str, object] = {"__name__": "__readme__"}
-    for number, block in enumerate(blocks("python"), start=1):
-        exec(compile(block, f"README.md, block {number}", "exec"), names)
 
 
 def test_its_make_targets_exist() -> None:

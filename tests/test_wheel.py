@@ -8,7 +8,11 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+
+from test_readme import blocks
 
 ROOT = Path(__file__).parents[1]
 
@@ -91,3 +95,26 @@ def test_it_answers_a_question_about_the_bundled_data(environment: Path, tmp_pat
     said = run(environment.with_name("lastlayer"), *asked, cwd=tmp_path)
     assert "Use slda: it gets 66." in " ".join(said.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_the_readme_runs_as_written(environment: Path, tmp_path: Path) -> None:
+    """Its commands and its Python, one after the other, with a newcomer's tables."""
+    random = np.random.default_rng(0)
+    species = np.array(["emu", "ibis", "kiwi", "owl"])[np.arange(200) % 4]
+    z = 3 * np.eye(6)[np.arange(200) % 4] + random.normal(size=(200, 6))
+    birds = pd.DataFrame({**{f"z_{i}": z[:, i] for i in range(6)}, "species": species})
+    old, new = birds[birds.species != "owl"], birds[birds.species == "owl"]
+    old.to_csv(tmp_path / "birds.csv", index=False)
+    old[:9].to_csv(tmp_path / "customer.csv", index=False)
+    new.to_parquet(tmp_path / "week.parquet")
+    birds.drop(columns="species").to_csv(tmp_path / "new.csv", index=False)
+    shell = [line for block in blocks("sh") for line in block.splitlines()]
+    told = [line.partition("#")[0].split() for line in shell if line.startswith("lastlayer ")]
+    asked = [words for words in told if words[1] not in ("run", "advise")]  # advise: see above
+    assert [words[1] for words in asked] == ["import", "fit", "fit", "predict", "forget"]
+    for words in asked:
+        run(environment.with_name("lastlayer"), *words[1:], cwd=tmp_path)
+    labels = pd.read_csv(tmp_path / "labels.csv")["label"]
+    assert (labels == species).mean() > 0.9
+    (code,) = blocks("python")
+    assert float(run(environment, "-c", code, cwd=tmp_path).strip().rstrip("%")) > 70
