@@ -128,7 +128,7 @@ def test_rows_that_are_kept_are_the_very_rows(name: str) -> None:
 @pytest.mark.parametrize("name", FORGETTING)
 def test_what_cannot_be_proven_is_said(name: str) -> None:
     keeps = HEADS[name].abilities.keeps_samples
-    assert made(name).proof.endswith("is checked" if keeps else "cannot be proven")
+    assert made(name).proof.endswith("are checked" if keeps else "cannot be proven")
 
 
 @pytest.mark.parametrize("name", ["mean", "slda", "ridge"])
