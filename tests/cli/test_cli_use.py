@@ -40,6 +40,10 @@ def test_features_of_another_length_than_a_rate_suits_are_told_of(
         assert run(monkeypatch, f"{fit} {settings}") == 0
         assert "note" not in capsys.readouterr().out
     assert ll.HeadClassifier.load("h.safetensors").feature_scale == 1.0
+    nothing = frame.assign(**dict.fromkeys([f"z_{i}" for i in range(8)], 0.0))
+    nothing.to_csv("zeros.csv", index=False)  # no scale would make these longer
+    assert run(monkeypatch, fit.replace("tiny", "zeros") + " linear") == 0
+    assert "note" not in capsys.readouterr().out
     assert run(monkeypatch, f"{fit} linear --feature-scale {found[1]}") == 0
     clf = ll.HeadClassifier.load("h.safetensors")
     assert clf.feature_scale == float(found[1])

@@ -117,7 +117,7 @@ def fit(
     calibration = clf.head_.calibration
     held = calibration.rows if calibrate is not None and calibration is not None else 0
     on = clf.origin_[-1] if sharded else f"on {sum(len(part.z) for part in found) - held} rows"
-    if not (goes_on or sharded or lr or feature_scale) and hasattr(clf.head_, "form"):
+    if not (goes_on or sharded or lr or feature_scale):
         print(_about_length(clf.head_, found[0].z), end="")
     did = f"trained {clf.head_.name}{' further' if goes_on else ''}"
     print(f"{did}{':' if sharded else ''} {on}; {len(clf.classes_)} classes")
@@ -129,9 +129,12 @@ def fit(
 def _about_length(head: Any, z: Any) -> str:
     """Return a note where the learning rate of a layer cannot suit the length of the features."""
     from lastlayer.advice.descent import NORM  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.heads.gradient.head import GradientHead  # noqa: PLC0415
 
+    if not isinstance(head, GradientHead) or head.form.unit_input:
+        return ""
     length = float(z[:10_000].double().square().sum(dim=1).mean().sqrt())
-    if head.form.unit_input or NORM / FAR < length < NORM * FAR:
+    if not length or NORM / FAR < length < NORM * FAR:
         return ""
     return (
         f"note: the features have a length of about {length:.2g}, and the learning rate of "
