@@ -7,6 +7,8 @@ from typing import TypeVar
 
 import torch
 
+from lastlayer.blas import blas_threads
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -43,8 +45,9 @@ def one_core_each(threads: int) -> Iterator[ThreadPoolExecutor]:
     """Yield a pool of threads of one core each; work that has not begun at its end is dropped."""
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    try:
-        yield pool
-    finally:  # the setting holds in its own thread, but is also what a new thread starts with
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)
+    with blas_threads(1):
+        try:
+            yield pool
+        finally:  # the setting holds in its own thread, but is also what a new thread starts with
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(before)

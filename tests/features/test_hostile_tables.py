@@ -20,7 +20,7 @@ from lastlayer.errors import (
     MissingFileError,
 )
 from lastlayer.features.importing import import_features
-from lastlayer.features.tables.parquet_footer import unpacked_size
+from lastlayer.features.tables.parquet_footer import read_footer
 
 Z = np.arange(12.0).reshape(6, 2)
 Y = ["b", "a", "b", "a", "b", "a"]
@@ -145,12 +145,12 @@ def test_a_footer_counts_what_columns_hold(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     table = {"z": np.zeros((900, 5)), "y": [f"bird {n}" for n in range(900)], "n": range(900)}
     pl.DataFrame(table).write_parquet(path, row_group_size=100)
-    whole = unpacked_size(path, ["z", "y", "n"])
-    parts = [unpacked_size(path, [name]) for name in table]
+    whole = read_footer(path).unpacked_size(["z", "y", "n"])
+    parts = [read_footer(path).unpacked_size([name]) for name in table]
     assert whole == sum(parts)
     assert parts[0] >= 900 * 5 * 8
     assert all(part < 40 * 900 * 5 for part in parts)
-    assert unpacked_size(path, []) == 0
+    assert read_footer(path).unpacked_size([]) == 0
 
 
 def test_a_parquet_bomb_is_refused(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ name that was known before, so that it does not matter who did a task, or how of
 """
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -23,10 +25,15 @@ Task = dict[str, Any]
 Answer = dict[str, Any]
 
 
-def do(task: Task) -> Answer:
-    """Do a task; what goes wrong by our own account is an answer, too."""
+def do(task: Task, enough: Event | None = None) -> Answer:
+    """Do a task; what goes wrong by our own account is an answer, too.
+
+    Args:
+        task: what to do.
+        enough: once it is set, nobody wants the answer: nothing is written any more.
+    """
     try:
-        return _DO[task["kind"]](task)
+        return _DO[task["kind"]](task, enough or Event())
     except LastLayerError as error:
         return answer_of(error)
 
@@ -43,7 +50,7 @@ def error_of(answer: Mapping[str, Any]) -> LastLayerError:
     return made
 
 
-def _look(task: Task) -> Answer:
+def _look(task: Task, enough: Event) -> Answer:
     wish, looked = Wish(**task["wish"]), []
     for shard in (Shard(**one) for one in task["shards"]):
         try:
@@ -62,7 +69,7 @@ class _BrokenError(Exception):
         self.shard, self.error = shard, error
 
 
-def _learn(task: Task) -> Answer:
+def _learn(task: Task, enough: Event) -> Answer:
     """Learn some shards; without one that is found broken on the way, if that may be left out."""
     parts = Parts(Path(task["parts"]))
     shards = [
@@ -75,7 +82,7 @@ def _learn(task: Task) -> Answer:
         try:
             for shard, about in shards:
                 if shard.path not in broken:
-                    _learn_one(head, shard, about, task)
+                    _learn_one(head, shard, about, task, enough)
             break
         except _BrokenError as found:
             if not task["skip"]:
@@ -85,11 +92,13 @@ def _learn(task: Task) -> Answer:
     return {"broken": broken}
 
 
-def _learn_one(head: Head, shard: Shard, about: About, task: Task) -> None:
+def _learn_one(head: Head, shard: Shard, about: About, task: Task, enough: Event) -> None:
     columns = {name: c for c, name in enumerate(head.class_names or ())}
     scale = task["feature_scale"]
     try:
         for z, names in read_shard(shard, Wish(**task["wish"]), about):
+            if enough.is_set():
+                raise CancelledError
             y = _columns(names, columns, shard)
             if len(y):
                 head.observe(z if scale == 1 else z.double() / scale, y)
@@ -113,7 +122,7 @@ def named(error: LastLayerError, shard: Shard) -> LastLayerError:
     return error_of({"error": type(error).__name__, "message": f"{error} ({shard.path})"})
 
 
-def _merge(task: Task) -> Answer:
+def _merge(task: Task, enough: Event) -> Answer:
     parts = Parts(Path(task["parts"]))
     (first, *others) = task["names"]
     head, broken = parts.read(first)
@@ -124,4 +133,8 @@ def _merge(task: Task) -> Answer:
     return {"broken": broken}
 
 
-_DO: Mapping[str, Callable[[Task], Answer]] = {"look": _look, "learn": _learn, "merge": _merge}
+_DO: Mapping[str, Callable[[Task, Event], Answer]] = {
+    "look": _look,
+    "learn": _learn,
+    "merge": _merge,
+}

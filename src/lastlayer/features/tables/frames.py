@@ -14,7 +14,7 @@ from lastlayer.arguments import kind_of, short
 from lastlayer.errors import ArgumentError, DataError, FileFormatError, LabelError, ShapeError
 from lastlayer.features.labels import refuse_mixed
 from lastlayer.features.tables import arrow_stream
-from lastlayer.features.tables.parquet_footer import unpacked_size
+from lastlayer.features.tables.parquet_footer import Footer, read_footer
 from lastlayer.features.tables.table import Array, Table
 from lastlayer.reading import check_growth, reading
 
@@ -59,7 +59,7 @@ def open_parquet(path: Path) -> Table:
     """Open a Parquet file."""
     # A path names one file: no glob, no folders that mean columns, no home of another user.
     lazy = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
-    return _lazy(path, lazy, partial(unpacked_size, path))
+    return _lazy(path, lazy, partial(read_footer, path))
 
 
 def open_arrow(path: Path) -> Table:
@@ -136,14 +136,14 @@ def open_frame(frame: Any, source: str = "the frame") -> Table:
 
 
 def _lazy(
-    path: Path, lazy: pl.LazyFrame, size: Callable[[Sequence[str]], int] | None = None
+    path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = None
 ) -> Table:
     """Return the table of a file, which may not grow too much in memory.
 
     Args:
         path: of the file.
         lazy: the table.
-        size: gives the bytes of some columns before they are read; None: as the first rows have.
+        footer: says how large the table is before it is read; None: as the first rows are.
     """
 
     def get(numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
@@ -151,7 +151,8 @@ def _lazy(
         shown = ", ".join(columns[:5])
         with reading(path, f"a {path.suffix.lower()} file"):
             some = lazy.select(columns)
-            check_growth(path, _estimate(some) if size is None else size(columns), shown)
+            size = _estimate(some) if footer is None else footer().unpacked_size(columns)
+            check_growth(path, size, shown)
             table = some.collect()
             # Equal texts lie in memory once until they are handed over one by one.
             check_growth(path, int(table.estimated_size()), shown)
@@ -160,26 +161,51 @@ def _lazy(
     def stream(
         numbers: Sequence[str], labels: Sequence[str], rows: int, most: int | None = None
     ) -> Iterator[dict[str, Array]]:
-        columns, start = [*numbers, *labels], 0
+        columns, start, groups = [*numbers, *labels], 0, None
         with reading(path, f"a {path.suffix.lower()} file"):
-            if size is not None:
-                check_growth(path, size(columns), ", ".join(columns[:5]))
+            if footer is not None:
+                about = footer()
+                check_growth(path, about.unpacked_size(columns), ", ".join(columns[:5]))
+                groups = about.row_groups if most is None else None
             some = lazy.select(columns)
-            for piece in _pieces(some if most is None else some.head(most), rows):
+            for piece in _pieces(some if most is None else some.head(most), rows, groups):
                 yield _arrays(piece, numbers, labels, start=start)
                 start += piece.height
+                del piece  # before the next one is read
 
     return Table(str(path), _dimensions(lazy.collect_schema()), get, stream)
 
 
-def _pieces(lazy: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
-    """Read a table a fixed number of rows at a time: as they are unpacked, or slice by slice."""
-    if hasattr(lazy, "collect_batches"):
+def _pieces(lazy: pl.LazyFrame, rows: int, groups: list[int] | None) -> Iterator[pl.DataFrame]:
+    """Read a table about that many rows at a time, at least one row group where there are some.
+
+    By itself polars would unpack row groups ahead, and hold several of them.
+    """
+    if groups is not None:
+        for start, n in _together(groups, rows):
+            yield lazy.slice(start, n).collect()
+    elif hasattr(lazy, "collect_batches"):
         yield from lazy.collect_batches(chunk_size=rows, maintain_order=True)
-        return
-    height = lazy.select(pl.len()).collect().item()
-    for start in range(0, height, rows):
-        yield lazy.slice(start, rows).collect()
+    else:
+        height = lazy.select(pl.len()).collect().item()
+        for start in range(0, height, rows):
+            yield lazy.slice(start, rows).collect()
+
+
+def _together(groups: Sequence[int], rows: int) -> Iterator[tuple[int, int]]:
+    """Take small row groups together; return the first row of each piece, and how many it has.
+
+    >>> list(_together([4, 4, 9, 1], rows=8))
+    [(0, 8), (8, 9), (17, 1)]
+    """
+    start = n = 0
+    for group in groups:
+        if n and n + group > rows:
+            yield start, n
+            start, n = start + n, 0
+        n += group
+    if n:
+        yield start, n
 
 
 def _estimate(lazy: pl.LazyFrame) -> int:

@@ -1,10 +1,11 @@
-"""How much memory columns of a .parquet file take, as its footer says before anything is unpacked.
+"""The rows of a .parquet file and the memory they take, as its footer says before it is unpacked.
 
 The footer is Thrift in its compact form. It holds for each piece of a column how many values it
 has, and readers unpack no more than that; so a small file cannot grow beyond what is counted here.
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,31 @@ from lastlayer.errors import FileFormatError
 
 _MAGIC = b"PAR1"
 _DEEP = 20  # structures within structures; those of parquet are less deep
-_ROW_GROUPS, _CHUNKS, _ABOUT = 4, 1, 3  # numbers of fields: of the file, a row group, a chunk
+_ROW_GROUPS, _CHUNKS, _ROWS, _ABOUT = 4, 1, 3, 3  # fields: of the file, a row group, a chunk
 _TYPE, _PATH, _VALUES, _UNPACKED = 1, 3, 5, 6  # and of what is said about a chunk
 _BYTES = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # of a number in memory, by the number of its type
 _POINTER = 16  # bytes beside each text
 
 
-def unpacked_size(path: Path, columns: Collection[str]) -> int:
-    """Return how many bytes columns take in memory at most."""
+@dataclass(frozen=True)
+class Footer:
+    """What a footer says."""
+
+    _content: dict[int, Any]
+
+    @property
+    def row_groups(self) -> list[int]:
+        """How many rows each row group has; one is unpacked as a whole."""
+        return [int(group[_ROWS]) for group in self._content[_ROW_GROUPS]]
+
+    def unpacked_size(self, columns: Collection[str]) -> int:
+        """Return how many bytes columns take in memory at most."""
+        chunks = [chunk[_ABOUT] for group in self._content[_ROW_GROUPS] for chunk in group[_CHUNKS]]
+        return sum(_size(chunk) for chunk in chunks if chunk[_PATH][0].decode() in columns)
+
+
+def read_footer(path: Path) -> Footer:
+    """Read the footer of a file."""
     with path.open("rb") as file:
         end = file.seek(0, 2)
         file.seek(max(end - 8, 0))
@@ -29,9 +47,7 @@ def unpacked_size(path: Path, columns: Collection[str]) -> int:
                 f"expected a .parquet file, but {path} is not one, or is truncated"
             )
         file.seek(end - 8 - length)
-        about = _Compact(file.read(length)).structure()
-    chunks = [chunk[_ABOUT] for group in about[_ROW_GROUPS] for chunk in group[_CHUNKS]]
-    return sum(_size(chunk) for chunk in chunks if chunk[_PATH][0].decode() in columns)
+        return Footer(_Compact(file.read(length)).structure())
 
 
 def _size(chunk: dict[int, Any]) -> int:

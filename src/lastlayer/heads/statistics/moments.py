@@ -8,14 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-try:
-    from scipy.linalg.blas import dsyrk
-    from threadpoolctl import ThreadpoolController
-except ImportError:  # without scipy everything works, at half the speed on a CPU
-    dsyrk = None
+from lastlayer.blas import add_symmetric
 
-_BLAS = None if dsyrk is None else ThreadpoolController()
-_ONE_AT_A_TIME = threading.Lock()  # the limit is the process's: two at once would not restore it
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
 _CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
 _CANCELLED = 0.01  # of a sum of squares: less of it that is left has lost digits
@@ -23,7 +17,6 @@ _SLIM = 8  # a product is slim if one side is this many times shorter than the f
 _BLOCKS, _BLOCK = 4, 512  # of a symmetric product on a GPU: how many, and the least features of one
 _AHEAD = 2  # pieces on their way to a GPU
 _LOCAL = threading.local()
-_FEW, _MANY = 1 << 17, 1 << 26  # products from which syrk pays, and from which more threads do
 
 
 class Groups(NamedTuple):
@@ -181,26 +174,17 @@ def _arrived(z: Tensor, y: Tensor, when: torch.cuda.Event) -> tuple[Tensor, Tens
 def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     """Add ±rowsᵀ rows to the lower triangle of ``scatter`` (h, h), in place.
 
-    The product is symmetric: BLAS's syrk computes half of it, in half the time of a matrix product.
-    It runs with PyTorch's number of threads, or one where there is little to do. PyTorch has none
-    for a GPU: there, four blocks of rows up to the diagonal make 5/8 of the whole.
+    PyTorch has no symmetric product for a GPU: there, four blocks of rows up to the diagonal make
+    5/8 of the whole.
     """
+    if scatter.is_cpu:
+        add_symmetric(scatter, rows, sign)
+        return
     h = rows.shape[1]
-    if not scatter.is_cpu:
-        size = max(-(-h // _BLOCKS), _BLOCK)
-        for start in range(0, h, size):
-            stop = min(start + size, h)
-            scatter[start:stop, :stop].addmm_(rows[:, start:stop].mT, rows[:, :stop], alpha=sign)
-        return
-    work = rows.numel() * h
-    if dsyrk is None or _BLAS is None or work < _FEW or scatter.dtype != torch.float64:
-        scatter.addmm_(rows.mT, rows, alpha=sign)
-        return
-    threads = torch.get_num_threads() if work > _MANY else 1
-    # A row-major matrix is its transpose to BLAS: our lower triangle is its upper one.
-    columns, upper = rows.numpy().T, scatter.numpy().T
-    with _ONE_AT_A_TIME, _BLAS.limit(limits=threads, user_api="blas"):
-        dsyrk(sign, columns, beta=1.0, c=upper, overwrite_c=1)
+    size = max(-(-h // _BLOCKS), _BLOCK)
+    for start in range(0, h, size):
+        stop = min(start + size, h)
+        scatter[start:stop, :stop].addmm_(rows[:, start:stop].mT, rows[:, :stop], alpha=sign)
 
 
 def symmetric(lower: Tensor) -> Tensor:
