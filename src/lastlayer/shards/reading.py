@@ -81,6 +81,7 @@ def read_shard(shard: Shard, wish: Wish, about: About) -> Iterator[tuple[Tensor,
             )
         n += len(z)
         yield z, names
+        del z  # before the next piece is read
     shard.check_unchanged()
     if n != about.n:
         raise DataError(f"{shard.path} changed while it was read: run this again")
@@ -229,6 +230,7 @@ class _OfTable:
                 mine = _of_split(words, self.wish.rows)
                 z, values = z[torch.from_numpy(mine)], values[mine]
             yield z, _numbered(values, about.fraction)
+            del read, z  # before the next piece is read
 
     def _together(
         self, embedding: Sequence[str], labels: Sequence[str], rows: int

@@ -102,6 +102,7 @@ def _learn_one(head: Head, shard: Shard, about: About, task: Task, enough: Event
             y = _columns(names, columns, shard)
             if len(y):
                 head.observe(z if scale == 1 else z.double() / scale, y)
+            del z  # before the next piece is read
     except LastLayerError as error:
         raise _BrokenError(shard, named(error, shard)) from error
 

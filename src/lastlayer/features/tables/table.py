@@ -63,6 +63,7 @@ class Table:
             n += height
             for start in range(0, height, rows):  # a reader may give more than it was asked for
                 yield {name: values[start : start + rows] for name, values in piece.items()}
+            del piece  # before the next one is read
         if n == 0:
             raise self._empty()
 

@@ -76,8 +76,9 @@ def measured_from(
 ) -> Tensor:
     """Measure rows (n, h) from the centres (k, h) of their classes, in the workspace."""
     out = room("rows", len(rows), rows) if out is None else out
-    d = torch.index_select(centre, 0, groups.place, out=out)
-    return torch.sub(rows, d, out=d)
+    for part, where, d in in_cache(rows, groups.place, out):
+        torch.sub(part, torch.index_select(centre, 0, where, out=d), out=d)
+    return out
 
 
 def spread_within(rows: Tensor, own: Tensor, groups: Groups) -> tuple[Tensor, Tensor | None]:
@@ -105,11 +106,19 @@ def spread_within(rows: Tensor, own: Tensor, groups: Groups) -> tuple[Tensor, Te
 def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
     """Return the squared distance (n,) of each row from the centre of its class."""
     squares = rows.new_empty(len(rows), dtype=torch.float64)
-    size = len(rows) if rows.device.type != "cpu" else max(_CACHE // (8 * rows.shape[1]), 1)
-    for part, where, out in zip(*(t.split(size) for t in (rows, place, squares)), strict=True):
+    for part, where, out in in_cache(rows, place, squares):
         d = torch.index_select(centre, 0, where, out=room("parts", len(part), rows))
         torch.linalg.vector_norm(torch.sub(part, d, out=d), dim=1, out=out)
     return squares.square_()
+
+
+def in_cache(rows: Tensor, *others: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Cut tensors of as many rows so that a part stays in the cache from one step to the next.
+
+    Nor do steps that widen a part then take much memory. On a GPU the whole is one part.
+    """
+    size = max(_CACHE // (8 * rows.shape[1]), 1) if rows.is_cpu else max(len(rows), 1)
+    return zip(*(t.split(size) for t in (rows, *others)), strict=True)
 
 
 def room(name: str, n: int, like: Tensor) -> Tensor:
