@@ -8,7 +8,7 @@ python -m benchmarks.scale unknown [--classes 10000]
 python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
 
 Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
-over processes, so that what else a machine does matters little; seconds on the clock stand beside.
+over threads, so that what else a machine does matters little; seconds on the clock stand beside.
 """
 
 # ruff: noqa: E402  (how many threads there are is said before anything makes some)
@@ -24,11 +24,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
-for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS"):
-    os.environ.setdefault(threads, "1")  # one for each process: that is what is compared
+AS_GIVEN = dict(os.environ)  # what a program has that is started as anybody would start it
+for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(threads, "1")  # one for each core: that is what is compared
+if parent_process() is not None:  # reads alone, on one core
+    os.environ["POLARS_MAX_THREADS"] = "1"
 
 import numpy as np
 import polars as pl
@@ -37,13 +40,12 @@ from scipy.linalg.blas import dsyrk
 
 import lastlayer as ll
 from lastlayer.shards.fit import fit_shards
-from lastlayer.shards.local import Local
+from lastlayer.shards.local import Local, cores
 from lastlayer.shards.reading import Wish
 
 H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
 HEADS = ("mean", "slda", "ridge", "random_ridge")
 WHAT = ("rates", "curves", "memory", "large", "unknown", "ray")
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 # The shards
@@ -123,23 +125,11 @@ def multiply(head: str, rows: int, kind: str = "parquet") -> tuple[float, float]
 # Ours
 
 
-def processor_time(pids: list[int]) -> float:
-    used = 0.0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        used += (int(fields[11]) + int(fields[12])) / TICK
-    return used
-
-
-def pids_of(runner: Local) -> list[int]:
-    return [os.getpid(), *(w._process.pid for w in runner._workers if w._process is not None)]
-
-
 def learn(files: list[Path], head: str, runner: Local) -> tuple[float, float]:
     clf = ll.HeadClassifier(head, random_state=0)
-    before, begin = processor_time(pids_of(runner)), time.perf_counter()
+    begin = time.perf_counter(), time.process_time()
     fit_shards(files, clf, Wish(), runner=runner)
-    return time.perf_counter() - begin, processor_time(pids_of(runner)) - before
+    return time.perf_counter() - begin[0], time.process_time() - begin[1]
 
 
 def rates(
@@ -150,13 +140,16 @@ def rates(
     context = get_context("spawn")
     for kind in kinds:
         files = write(folder / kind, kind, rows)
-        for cores in cores_:
-            with context.Pool(cores) as pool, closing(Local(cores)) as runner:
-                pool.starmap(multiply, [("mean", BLOCK)] * cores)
-                learn(files[:cores], "mean", runner)  # everything is imported now
+        for n_cores in cores_:
+            runner = Local(n_cores)
+            with context.Pool(n_cores) as pool:
+                pool.starmap(multiply, [("mean", BLOCK)] * n_cores)
+                learn(files[:n_cores], "mean", runner)  # everything is imported now
                 for head in heads:
-                    some = files[: max(len(files) // 4, cores)] if head == "random_ridge" else files
-                    row(head, kind, some, cores, rounds, pool, runner)
+                    some = (
+                        files[: max(len(files) // 4, n_cores)] if head == "random_ridge" else files
+                    )
+                    row(head, kind, some, n_cores, rounds, pool, runner)
             print()
 
 
@@ -191,10 +184,9 @@ def curves(folder: Path) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             files = write(Path(place), "safetensors", rows, h, classes)
             clf = ll.HeadClassifier(head, options=options or None, random_state=0)
-            with closing(Local(1)) as runner:
-                begin = time.process_time()
-                fit_shards(files, clf, Wish(), runner=runner)
-                used = time.process_time() - begin
+            begin = time.process_time()
+            fit_shards(files, clf, Wish(), runner=Local(1))
+            used = time.process_time() - begin
             clf.save(Path(place) / "head")
             size = (Path(place) / "head").stat().st_size
             speed, mega = rows / used, size / 2**20
@@ -268,11 +260,13 @@ def with_libraries(*modules: str) -> int:
         return anonymous(child.pid)
 
 
-def watch_command(command: list[str]) -> tuple[float, list[int], str]:
+def watch_command(
+    command: list[str], environment: dict[str, str] | None = None
+) -> tuple[float, list[int], str]:
     """Run the program, and note its time, its memory and what it prints."""
     start = time.perf_counter()
     program = [sys.executable, "-c", "from lastlayer.cli import main; main()", *command]
-    child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment)
     with watched(child.pid) as peak:
         out, _ = child.communicate()
     assert child.returncode == 0
@@ -280,8 +274,7 @@ def watch_command(command: list[str]) -> tuple[float, list[int], str]:
 
 
 def memory(folder: Path, gigabytes: float, kinds: list[str]) -> None:
-    asking = with_libraries("lastlayer.cli", "lastlayer.shards.fit")
-    working = with_libraries("lastlayer.shards.worker")
+    libraries = with_libraries("lastlayer.cli", "lastlayer.shards.fit")
     for kind, each in [(kind, {"parquet": 4 * H, "safetensors": 2 * H}[kind]) for kind in kinds]:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             files = write(Path(place) / kind, kind, SHARD)
@@ -292,15 +285,14 @@ def memory(folder: Path, gigabytes: float, kinds: list[str]) -> None:
                 shutil.copy(files[0], files[-1])
             size = sum(file.stat().st_size for file in files)
             command = ["fit", str(Path(place) / kind), "--head", "slda"]
-            took, peak, said = watch_command([*command, "--out", f"{place}/head.safetensors"])
+            command += ["--out", f"{place}/head.safetensors"]
+            took, peak, said = watch_command(command, AS_GIVEN)
             said = said.splitlines()[0]
             print(f"{kind}: {size / 1e9:.1f} GB in {len(files)} shards; {took:.0f} s; {said}")
-            libraries = asking + (peak[2] - 1) * working
             print(
-                f"  peak anonymous memory: {peak[2]} processes {_mib(peak[0])}, the largest "
-                f"{_mib(peak[1])}; libraries alone {_mib(libraries)}; beside them "
-                f"{_mib(peak[0] - libraries)}, with statistics of "
-                f"{_mib(8 * (H * H + CLASSES * (H + 1)))} each",
+                f"  peak anonymous memory: {_mib(peak[0])} ({peak[0] / 1e6:.0f} MB), processes "
+                f"{peak[2]}, cores {cores()}; libraries alone {_mib(libraries)}; a head's "
+                f"statistics {_mib(8 * (H * H + CLASSES * (H + 1)))}",
                 flush=True,
             )
 
@@ -367,8 +359,8 @@ def on_ray(folder: Path, rows: int) -> None:
     start = time.perf_counter()
     runner = OnRay("local")
     print(f"a cluster of this machine starts in {time.perf_counter() - start:.1f} s")
-    with closing(runner), closing(Local(2)) as local, tempfile.TemporaryDirectory() as parts:
-        times = []
+    with closing(runner), tempfile.TemporaryDirectory() as parts:
+        local, times = Local(2), []
         for k in range(4):  # the first is not counted: everything is imported in it
             took = []
             for one in (local, runner):

@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -72,8 +72,8 @@ def fit_shards(
     shards = list_shards(source, wish.rows, wish.embedding)
     if shards[0].labels:  # the embedding was the name of a folder
         wish = replace(wish, embedding=None)
-    with _folder(parts) as folder, closing(Local()) as here:
-        runner = runner or here
+    runner = runner or Local()
+    with _folder(parts) as folder:
         runner.prepare(folder, shards)
         found = survey(shards, wish, partial(_run, runner), skip)
         return _learned(clf, found, wish, Parts(folder), runner, skip, progress, group_bytes)
@@ -100,7 +100,11 @@ def _learned(
         begin.class_names = called
         how = {"parts": str(parts.folder), "skip": skip, "feature_scale": scale}
         plan = make_plan(found.shards, found.abouts, begin, wish, how, group_bytes)
-        learned, found = _carry_out(plan, parts, begin, found, runner, progress)
+        needed = _missing(plan, parts)
+        if needed:
+            parts.write_begin(plan.begin, begin)
+        del begin  # whoever does a task reads it from its file
+        learned, found = _carry_out(plan, needed, parts, found, runner, progress)
         learned.class_names = None  # the classifier names them
         return head.merge(learned) if bool(head.seen.any()) else learned
 
@@ -156,15 +160,17 @@ def _names_by_column(head: Head, names: Sequence[str], columns: Tensor) -> list[
 
 
 def _carry_out(
-    plan: Plan, parts: Parts, begin: Head, found: Survey, runner: Runner, progress: Tell | None
+    plan: Plan,
+    needed: set[str],
+    parts: Parts,
+    found: Survey,
+    runner: Runner,
+    progress: Tell | None,
 ) -> tuple[Head, Survey]:
-    """Make the parts that are missing, level by level, and return the one that holds everything."""
-    needed = _missing(plan, parts)
+    """Make the parts that are needed, level by level, and return the one that holds everything."""
     rows = {task["name"]: sum(a["n"] for a in task["abouts"]) for task in plan.levels[0]}
     meter = Meter(found.n, progress)
     meter.reach(found.n - sum(rows[name] for name in rows.keys() & needed))
-    if needed:
-        parts.write_begin(plan.begin, begin)
     for level in plan.levels:
         tasks = [task for task in level if task["name"] in needed]
         for task, _ in _run(runner, tasks):

@@ -135,9 +135,7 @@ def open_frame(frame: Any, source: str = "the frame") -> Table:
     return Table(source, _dimensions(lazy.collect_schema()), get)
 
 
-def _lazy(
-    path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = None
-) -> Table:
+def _lazy(path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = None) -> Table:
     """Return the table of a file, which may not grow too much in memory.
 
     Args:
