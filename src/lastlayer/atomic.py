@@ -5,8 +5,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from lastlayer.errors import WriteError
+
+_ONE_AT_A_TIME = Lock()  # the umask is the process's, and can only be read by setting another
 
 
 @contextmanager
@@ -23,8 +26,9 @@ def in_place_of(path: Path) -> Iterator[Path]:
         os.close(descriptor)
         try:
             yield Path(unfinished)
-            umask = os.umask(0)
-            os.umask(umask)
+            with _ONE_AT_A_TIME:
+                umask = os.umask(0)
+                os.umask(umask)
             os.chmod(unfinished, 0o666 & ~umask)
             os.replace(unfinished, path)
         finally:

@@ -86,6 +86,7 @@ class _Limit:
     def enter(self, n: int) -> None:
         with self._lock:
             if self._users == 0:
+                _anybody_may_set()
                 self._set = _libraries().limit(limits=n)
             self._users += 1
 
@@ -93,7 +94,9 @@ class _Limit:
         with self._lock:
             self._users -= 1
             if self._users == 0:
+                _anybody_may_set()
                 self._set.restore_original_limits()
+                _anybody_may_set()
 
 
 _LIMIT = _Limit()
@@ -119,3 +122,13 @@ def blas_threads(n: int) -> Iterator[None]:
 def _libraries() -> Any:
     """Find the libraries of BLAS, and no others: OpenMP's number is each thread's own."""
     return ThreadpoolController().select(user_api="blas")
+
+
+def _anybody_may_set() -> None:
+    """Let any thread set the number: threadpoolctl lets only the one that was first.
+
+    Another may be the last to leave.
+    """
+    for library in _libraries().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):  # not in all versions
+            library.clear_controlling_thread(force=True)

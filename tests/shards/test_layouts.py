@@ -2,7 +2,6 @@
 
 import json
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -116,18 +115,18 @@ def test_fewer_rows_than_a_map_waits_for(tmp_path: Path) -> None:
     assert_same(made, expected, TEST)
 
 
-def test_in_several_processes(tmp_path: Path, whole: Path) -> None:
+@pytest.mark.parametrize("threads", [2, 5])
+def test_in_several_threads(threads: int, tmp_path: Path, whole: Path) -> None:
     folder = piles.parquet(tmp_path / "shards", pieces=5)
     told: list[tuple[int, int]] = []
-    with closing(Local(2)) as runner:
-        made = fit_shards(
-            folder,
-            ll.HeadClassifier("slda", random_state=0),
-            Wish(label="species"),
-            group_bytes=1,
-            runner=runner,
-            progress=lambda done, total: told.append((done, total)),
-        )
+    made = fit_shards(
+        folder,
+        ll.HeadClassifier("slda", random_state=0),
+        Wish(label="species"),
+        group_bytes=1,
+        runner=Local(threads),
+        progress=lambda done, total: told.append((done, total)),
+    )
     assert_same(made, ll.fit(whole, "slda", label="species"), TEST)
     assert told[0] == (0, piles.N)
     assert told[-1] == (piles.N, piles.N)

@@ -7,23 +7,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
+from threading import Event, active_count
 
+import numpy as np
 import piles
 import pytest
+import torch
 from same import assert_same
+from torch import Tensor
 
 import lastlayer as ll
-from lastlayer.errors import LastLayerError
-from lastlayer.shards.fit import fit_shards
+from lastlayer.errors import DataError, LastLayerError
+from lastlayer.shards.fit import Runner, fit_shards
+from lastlayer.shards.listing import Shard
 from lastlayer.shards.local import Local
 from lastlayer.shards.parts import Parts
-from lastlayer.shards.reading import Wish
+from lastlayer.shards.reading import NamesOf, Wish
 from lastlayer.shards.work import Answer, Task, do
 
 Z, Y = piles.data()
 TEST = piles.data(500, seed=7)[0]
+LONG = 120.0  # seconds that a test waits at most
 KILLS = int(os.environ.get("LASTLAYER_KILLS", "20")) // 5
 
 
@@ -50,7 +55,7 @@ class Noting:
         pass
 
 
-def learn(folder: Path, parts: Path, runner: Noting, head: str = "slda") -> ll.HeadClassifier:
+def learn(folder: Path, parts: Path, runner: Runner, head: str = "slda") -> ll.HeadClassifier:
     clf = ll.HeadClassifier(head, random_state=0)
     wish = Wish(label="species")
     return fit_shards(folder, clf, wish, parts=parts, runner=runner, group_bytes=1)
@@ -149,23 +154,53 @@ def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
         learn(folder, tmp_path / "parts", Losing())
 
 
-def test_a_process_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    """Its task is done again by another."""
-    folder = piles.parquet(tmp_path / "shards", pieces=3)
-    script = tmp_path / "sitecustomize.py"
-    script.write_text(
-        "import os, pathlib, sys\n"
-        "mark = pathlib.Path(__file__).parent / 'killed'\n"
-        "if 'lastlayer.shards.worker' in sys.orig_argv and not mark.exists():\n"
-        "    mark.touch()\n"
-        "    os.kill(os.getpid(), 9)\n"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-        clf = ll.HeadClassifier("slda", random_state=0)
-        with closing(Local(2)) as runner:
-            fit_shards(folder, clf, Wish(label="species"), runner=runner, group_bytes=1)
-    assert (tmp_path / "killed").exists()
+def test_an_error_in_one_thread_stops_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one would read for ever; of neither is anything kept."""
+    folder, parts = piles.parquet(tmp_path / "shards", pieces=2), tmp_path / "parts"
+    begun, ended = Event(), Event()
+
+    def read(shard: Shard, *_: object) -> Iterator[tuple[Tensor, NamesOf]]:
+        if shard.path.endswith("part-0.parquet"):
+            assert begun.wait(LONG)
+            raise DataError("Injected")
+        begun.set()
+        end = time.monotonic() + LONG
+        try:
+            while time.monotonic() < end:
+                yield torch.ones(2, piles.H), (np.zeros(2, dtype=np.int64), ["owl"])
+        except GeneratorExit:  # nobody asks for more
+            ended.set()
+            raise
+
+    monkeypatch.setattr("lastlayer.shards.work.read_shard", read)
+    with pytest.raises(DataError, match="Injected"):
+        learn(folder, parts, Local(2))
+    assert ended.wait(LONG)
+    assert len(list(parts.iterdir())) == 1  # what all parts begin with
+
+
+def test_an_interrupt_leaves_no_half_of_a_part(tmp_path: Path) -> None:
+    folder, parts = piles.parquet(tmp_path / "shards", pieces=20), tmp_path / "parts"
+    wish, threads = Wish(label="species"), active_count()
+
+    def interrupt(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_shards(
+            folder, ll.HeadClassifier("slda"), wish, parts=parts, runner=Local(3), group_bytes=1,
+            progress=interrupt,
+        )  # fmt: skip
+    assert active_count() == threads
+    there = [file.stem for file in parts.iterdir()]
+    sound = [name for name in there if Parts(parts).has(name)]  # and the others are taken away
+    assert 1 <= len(sound) < 20
+    assert len(there) == len(sound) + 1  # what all parts begin with
+    clf = learn(folder, parts, rest := Noting())
+    assert len(rest.done) == 20 - len(sound) + 3 + 1
     assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
 
 
@@ -175,7 +210,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     folder, out = piles.parquet(tmp_path / "shards", pieces=6), tmp_path / "head.safetensors"
     script = (
         "from lastlayer.cli import main; from lastlayer.shards import local, plan;"
-        "local.cores = lambda: 1; plan.LEAST = 1; plan.BESIDE_STATE = 0; main()"
+        "local.cores = lambda: 2; plan.LEAST = 1; plan.BESIDE_STATE = 0; main()"
     )
     command = [sys.executable, "-c", script, "fit", str(folder), "--head", "slda"]
     command += ["--label", "species", "--out", str(out)]

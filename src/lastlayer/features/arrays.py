@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from lastlayer.tensors import check_dense
 
 Columns = Mapping[str, Any]  # label columns by name, the primary one first
 Names = dict[str, tuple[str, ...]]
+_ONE_AT_A_TIME = Lock()  # what is warned of is the process's: two threads would not put it back
 
 
 def as_features(z: Any) -> Tensor:
@@ -44,7 +46,7 @@ def _from_numpy(z: np.ndarray[Any, Any]) -> Tensor:
     if dtype.kind == "c":
         raise DataError(f"expected features that are real numbers, got {dtype}")
     native = np.ascontiguousarray(z, dtype=dtype.newbyteorder("="))
-    with warnings.catch_warnings():
+    with _ONE_AT_A_TIME, warnings.catch_warnings():
         # Torch warns that a read-only array could be written to: we never write to features.
         warnings.filterwarnings("ignore", message=".*not writable", category=UserWarning)
         return torch.from_numpy(native)
