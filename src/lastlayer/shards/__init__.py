@@ -3,5 +3,5 @@
 A head that merges is a sum: what is learned of some shards can be added to what is learned of
 others, exactly, whoever did it. ``listing`` finds the shards, ``reading`` reads one, ``survey``
 learns their classes, ``plan`` decides who learns what and under which name, ``work`` does it, here,
-in other processes (``local``) or on a Ray cluster, and ``fit`` puts it together.
+in threads (``local``) or on a Ray cluster, and ``fit`` puts it together.
 """
