@@ -318,8 +318,8 @@ def _oddities(found: Description, course: Course) -> list[str]:
             found.copies, "row is an exact copy of another", "rows are exact copies of others"
         )
         sentences.append(
-            f"{found.copies} training {copies}, so held-out rows are easier than new ones: drop the "
-            "copies, or name the source of each row with --group."
+            f"{found.copies} training {copies}, so held-out rows are easier than new ones: drop "
+            "the copies, or name the source of each row with --group."
         )
     if found.conflicting:
         occur = _plural(found.conflicting, "row occurs", "rows occur")
