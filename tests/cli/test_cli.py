@@ -1,6 +1,7 @@
 """The command line: what it writes, and how it says what is wrong."""
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -9,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import typer
 
 from lastlayer import load_features
-from lastlayer.cli import main
+from lastlayer.cli import app, main
 from lastlayer.cli.out import make_room
 from lastlayer.cli.view import View
 from lastlayer.errors import OptionError
@@ -242,6 +244,20 @@ def test_the_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["lastlayer", "list", "heads"])
     with pytest.raises(ZeroDivisionError):
         main()
+
+
+def test_every_word_of_the_help_is_shown() -> None:
+    """Typer takes [word] for markup and leaves it out."""
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    helps = {
+        (name, option.name): option.help
+        for name, command in commands.items()
+        for option in command.params
+        if not getattr(option, "hidden", False)
+    }
+    assert len(helps) > 80
+    assert not {where: text for where, text in helps.items() if re.search(r"\[[a-z/]", text or "")}
+    assert all(helps.values())
 
 
 def test_a_path_with_glob_characters_names_one_file(
