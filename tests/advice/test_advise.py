@@ -1,5 +1,6 @@
 """The whole answer: chosen without peeking, clear about what it cannot know."""
 
+import sys
 from dataclasses import replace
 
 import polars as pl
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 import lastlayer as ll
 from lastlayer import catalogue
 from lastlayer.advice.references import AT_ONCE, SOFTMAX
-from lastlayer.cli import app
+from lastlayer.cli import app, main
 from lastlayer.errors import DataError, LabelError, OptionError, UnknownNameError
 from lastlayer.heads import MeanHead
 
@@ -311,6 +312,24 @@ def test_an_embedding_is_for_a_table():
     options = ["--embedding", "z", "--incremental", "2"]
     result = CliRunner().invoke(app, ["advise", "cifar10", *options])
     assert "--embedding is for tables, and cifar10 is not one" in str(result.exception)
+
+
+def test_the_command_stopped_says_that_nothing_was_written(tmp_path, monkeypatch, capsys):
+    """Ctrl-C comes from the advice itself, after some heads."""
+    file, page = tmp_path / "mine.safetensors", tmp_path / "advice.html"
+    blobs(noise=1.5).save(file)
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lastlayer.advice.advise", interrupted)
+    words = ["lastlayer", "advise", file, "--incremental", "3", "--page", page]
+    monkeypatch.setattr(sys, "argv", [*map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err == "stopped: nothing was written\n"
+    assert not page.exists()
 
 
 def test_the_command_wants_one_stream(tmp_path):
