@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import (
 import lastlayer as ll
 from lastlayer import HeadClassifier
 from lastlayer.catalogue import all_heads, split_name
-from lastlayer.errors import DivergedError, OptionError, UnknownNameError
+from lastlayer.errors import DataError, DivergedError, OptionError, UnknownNameError
 from lastlayer.estimator import LOWEST
 from lastlayer.heads import load_head
 
@@ -203,6 +203,17 @@ def test_labels_are_words_or_numbers() -> None:
     with pytest.raises(ValueError, match="Mix of label input types"):
         clf.partial_fit(z, y)
     assert clf.score(z, NAMES[y]) > 0.9
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict", "forget"])
+def test_a_row_with_nan_is_named(method: str, value: float) -> None:
+    z, y = make_blobs(40, centers=3, random_state=0)
+    clf = HeadClassifier("slda").fit(z, y)
+    z[7, 1] = z[20, 0] = value
+    words = "expected finite features, got NaN or infinity in 2 of 40 rows, first in row 7"
+    with pytest.raises(DataError, match=words):
+        getattr(clf, method)(z, *([] if method == "predict" else [y]))
 
 
 def test_a_classifier_that_diverges_is_as_before() -> None:

@@ -46,7 +46,8 @@ def test_the_first_choice_is_called_so_in_the_docs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "scenario"), [("cifar10", "cifar10"), ("cifar100", "cifar100_lifelong")]
+    ("features", "scenario"),
+    [("cifar10", "cifar10"), ("cifar100", "cifar100_lifelong"), ("cifar100", "cifar100_mix")],
 )
 def test_the_first_choice_is_what_is_advised(features: str, scenario: str) -> None:
     course = lay_out(ll.load_features(features), scenario)

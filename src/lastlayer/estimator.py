@@ -21,6 +21,7 @@ from lastlayer.arguments import kind_of, short
 from lastlayer.errors import DataError, FileFormatError, LabelError, OptionError, ShapeError
 from lastlayer.heads import Head, head_of, make_head, options_of
 from lastlayer.heads.calibration import a_share
+from lastlayer.heads.finite import are_usable, bad_features
 from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.head_file import HeadFile, read_head, write_head
@@ -540,7 +541,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._in_order(self.head_(self._features(X)), -np.inf)
 
     def _features(self, X: ArrayLike) -> Tensor:
-        z = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        z = validate_data(self, X, reset=False, **_FEATURES)
         return self._divided(_tensor(z))
 
     def _in_order(self, answers: Tensor, missing: float) -> Array:
@@ -553,7 +554,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:
         self._check_options()
-        z, labels = validate_data(self, X, y, reset=reset, dtype=[np.float64, np.float32])
+        z, labels = validate_data(self, X, y, reset=reset, **_FEATURES)
         check_classification_targets(labels)
         return _tensor(z), labels
 
@@ -568,9 +569,16 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(f"expected feature_scale above 0, got {self.feature_scale}")
 
 
+# NaN is looked for here: scikit-learn does not say in which row it is.
+_FEATURES: dict[str, Any] = {"dtype": [np.float64, np.float32], "ensure_all_finite": False}
+
+
 def _tensor(z: Array) -> Tensor:
-    """Return a tensor of an array, which torch wants writable and without negative strides."""
-    return torch.from_numpy(np.require(z, requirements=["C", "W"]))
+    """Return a tensor of a finite array; torch wants it writable and without negative strides."""
+    tensor = torch.from_numpy(np.require(z, requirements=["C", "W"]))
+    if not (are_usable(tensor) or tensor.isfinite().all()):
+        raise bad_features(tensor)
+    return tensor
 
 
 def _kind_of_labels(labels: Array) -> str:

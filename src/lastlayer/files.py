@@ -202,9 +202,10 @@ def _opened(path: Path) -> Iterator[safe_open]:
     try:
         file = safe_open(path, framework="pt")
     except SafetensorError as error:
+        damage = f", or is truncated or damaged: {say(error)}"
         raise FileFormatError(
-            f"expected a safetensors file, but {path} is not one, or is truncated or damaged: "
-            f"{say(error)}"
+            f"expected a safetensors file, but {path} is not one"
+            + (damage if path.suffix.lower() == ".safetensors" else "")
         ) from error
     with file:
         yield file

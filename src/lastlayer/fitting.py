@@ -1,7 +1,7 @@
 """From data to a saved classifier: fit, train further, predict, forget."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +10,7 @@ import polars as pl
 
 from lastlayer.arguments import a_path, choice, whole
 from lastlayer.catalogue import card_of, split_name
-from lastlayer.errors import DataError, OptionError
+from lastlayer.errors import DataError, OptionError, ShapeError
 from lastlayer.estimator import HeadClassifier, HeldOut
 from lastlayer.features.rows import CHOICES, Rows, Source, read_rows
 from lastlayer.features.tables.opening import is_dataset
@@ -98,6 +98,7 @@ def fit(
         finally:
             runner.close()
     for part in found:
+        _check_columns(clf, part)
         clf.learn_rows(part.z, labels_of(part), part.names, held)
     return clf if held is None else clf.calibrate_rows(held)
 
@@ -123,6 +124,7 @@ def predict(
     parts = read_rows(data, rows, embedding=embedding, label=label, labelled=False)
     tables, right = [], {}
     for part in parts:
+        _check_columns(clf, part)
         labels, probability, known = clf.answer_rows(part.z, unknown)
         split = {"split": [part.split] * len(labels)} if len(parts) > 1 else {}
         table = pl.DataFrame({"label": labels, "probability": probability, **split})
@@ -149,6 +151,7 @@ def calibrate(
     """
     held = HeldOut()
     for part in read_rows(data, rows, embedding=embedding, label=label):
+        _check_columns(clf, part)
         clf.hold_rows(part.z, labels_of(part), part.names, held)
     clf.calibrate_rows(held)
 
@@ -174,6 +177,7 @@ def forget(
     if len(parts) > 1:
         raise OptionError("expected one split to forget, got several: choose one with rows")
     (part,) = parts
+    _check_columns(clf, part)
     z, y = part.z, labels_of(part)
     if only is not None:
         if only not in part.names:
@@ -228,6 +232,38 @@ def is_head_file(head: Path_) -> bool:
     """Tell the file of a head from the name of one."""
     path = a_path(head, "head")
     return not isinstance(head, str) or path.suffix == ".safetensors" or path.is_file()
+
+
+def _check_columns(clf: HeadClassifier, part: Rows) -> None:
+    """Refuse a table whose columns are not as many as the head has learned, and name them."""
+    names, learned = part.columns, getattr(clf, "n_features_in_", None)
+    if len(names) < 2 or learned in (None, len(names)):
+        return
+    missing = _missing(names, learned)
+    few = ", ".join([*missing[:5], *(["…"] if len(missing) > 5 else [])])
+    lacking = f"{few} {'is' if len(missing) == 1 else 'are'} missing"
+    raise ShapeError(
+        f"expected {learned} features per row, as the head has learned, got {len(names)}: "
+        + (lacking if missing else f"columns {names[0]} to {names[-1]}")
+    )
+
+
+def _missing(names: Sequence[str], n: int) -> list[str]:
+    """Return which of ``n`` numbered columns are not there, where their numbers tell.
+
+    >>> _missing(["z_0", "z_1", "z_3"], 4), _missing(["z1", "z3"], 3), _missing(["z1", "z2"], 3)
+    (['z_2'], ['z2'], [])
+    """
+    prefix = names[0].rstrip("0123456789")
+    tails = [name.removeprefix(prefix) for name in names]
+    if not all(tail.isdecimal() for tail in tails):
+        return []
+    numbers, digits = {int(tail) for tail in tails}, len(tails[0])
+    first = 0 if 0 in numbers else 1
+    if max(numbers) > n - 1 + first or (first and n not in numbers):
+        return []  # it is not known where they begin or end
+    lacking = sorted(set(range(first, n + first)) - numbers)
+    return [f"{prefix}{number:0{digits}}" for number in lacking]
 
 
 def labels_of(part: Rows) -> Any:

@@ -125,13 +125,28 @@ WRONG = {
     "too many": ("forget h.safetensors twice.csv --label species", "only 100 were learned"),
     "other size": (
         "forget h.safetensors narrow.csv --label species",
-        "expected 8 features per row",
+        "expected 8 features per row, as the head has learned, got 7: z_7 is missing",
     ),
     "other size to learn": (
         "fit narrow.csv --label species --head h.safetensors",
-        "8 features per row",
+        "got 7: z_7 is missing",
     ),
-    "other size to ask": ("predict h.safetensors narrow.csv --out l.csv", "8 features per row"),
+    "other size to ask": ("predict h.safetensors gap.csv --out l.csv", "got 6: z_2, z_5 are miss"),
+    "other size to calibrate": (
+        "calibrate h.safetensors gap.csv --rows all --label species",
+        "got 6: z_2, z_5 are missing",
+    ),
+    "another first": ("predict h.safetensors late.csv --out l.csv", "got 7: columns z_1 to z_7"),
+    "one more": ("predict h.safetensors wide.csv --out l.csv", "got 9: columns z_0 to z_8"),
+    "other vectors": ("predict h.safetensors vectors.parquet --out l.csv", "learned, got 3"),
+    "tables only": (
+        "predict birds.csv birds.csv --out l.csv",
+        "expected a head, as lastlayer fit writes it, as the first argument, but birds.csv is a ta",
+    ),
+    "a table to go on with": (
+        "fit birds.csv --label species --head week.parquet --out x.safetensors",
+        "expected a safetensors file, but week.parquet is not one",
+    ),
     "no rows": ("forget h.safetensors birds.csv --label species --class owl", "there are none"),
     "nothing": ("forget h.safetensors", "expected rows to forget, or a class"),
     "settings": ("fit birds.csv --label species --head h.safetensors --lr 1", "leave out lr"),
@@ -160,6 +175,10 @@ def test_what_is_wrong_changes_nothing(monkeypatch: Patch, capsys: Printed, case
     outliers.to_csv("known3.csv", index=False)
     pd.concat([frame[frame.species == "emu"]] * 2).to_csv("twice.csv", index=False)
     frame.drop(columns="z_7").to_csv("narrow.csv", index=False)
+    frame.drop(columns=["z_2", "z_5"]).to_csv("gap.csv", index=False)
+    frame.drop(columns="z_0").to_csv("late.csv", index=False)
+    frame.assign(z_8=0.0).to_csv("wide.csv", index=False)
+    pd.DataFrame({"z": [[1.0, 2.0, 3.0]]}).to_parquet("vectors.parquet")
     files = {path: path.read_bytes() for path in Path().iterdir()}
     capsys.readouterr()
     command, message = WRONG[case]

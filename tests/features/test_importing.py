@@ -108,8 +108,22 @@ def test_what_is_not_named_is_not_read(tmp_path: Path) -> None:
     objects = np.array([{"a": 1}] * 6, dtype=object)
     np.savez(tmp_path / "a.npz", z=Z, y=np.array(Y), objects=objects, allow_pickle=True)
     assert len(import_features(tmp_path / "a.npz", "z", "y").train) == 4
-    with pytest.raises(FileFormatError, match=r"objects\.npy holds objects"):
+    with pytest.raises(FileFormatError, match="'objects' holds Python objects"):
         import_features(tmp_path / "a.npz", "z", "objects")
+
+
+def test_objects_are_refused_with_what_to_save_instead(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, z=Z, y=np.array(Y, dtype=object), allow_pickle=True)
+    with pytest.raises(FileFormatError) as raised:
+        import_features(path)
+    assert str(raised.value) == (
+        f"expected arrays of numbers or text in {path}, but 'y' holds Python objects: save it as "
+        "text, y.astype(str), or as numbers, y.astype(float)"
+    )
+    np.savez(path, z=Z, y=np.zeros(len(Z), dtype=[("a", int), ("b", int)]))
+    with pytest.raises(FileFormatError, match="'y' holds records: save each field as an array"):
+        import_features(path)
 
 
 @pytest.mark.parametrize("missing", ["embedding", "label", "domains", "split"])

@@ -174,7 +174,18 @@ def test_an_answer_over_streams_that_disagree() -> None:
     other = table(("slda", 70, 0), ("mean", 75, 0)).with_columns(scenario=pl.lit("lifelong:day"))
     said = answer({"accuracy": pl.concat([one, other]), "data": sets(10_000)})
     assert said.startswith("Use slda: it ends at 80.0 % (clips, new classes in 3 tasks) and 70.0 %")
-    assert said.endswith("yet 5.0 points behind mean on clips, day by day.")
+    on_average = "; it is the best on average, yet 5.0 points behind mean on clips, day by day."
+    assert said.endswith(on_average)
+
+
+def test_a_better_head_that_was_not_run_everywhere_is_named() -> None:
+    one = table(("slda", 80, 0), ("qda", 90, 0))
+    other = table(("slda", 70, 0)).with_columns(scenario=pl.lit("lifelong:day"))
+    said = answer({"accuracy": pl.concat([one, other]), "data": sets(10_000)})
+    assert said.endswith(
+        "; it is the best on average of the heads that were run on every stream, yet 10.0 points "
+        "behind qda on clips, new classes in 3 tasks."
+    )
 
 
 def test_no_head_on_every_stream() -> None:

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import zlib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,20 @@ class Store:
     """The store, read by hand."""
 
     def __init__(self, folder: Path) -> None:
-        self.connection = sqlite3.connect(folder / "results.sqlite")
-        self.connection.row_factory = sqlite3.Row
+        self.path = folder / "results.sqlite"
+
+    def ask(self, query: str, *values: object) -> list[sqlite3.Row]:
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.row_factory = sqlite3.Row
+            return connection.execute(query, values).fetchall()
 
     def runs(self, **where: Any) -> list[dict[str, Any]]:
-        rows = map(dict, self.connection.execute("SELECT * FROM run WHERE state = 'done'"))
+        rows = map(dict, self.ask("SELECT * FROM run WHERE state = 'done'"))
         return [row for row in rows if all(row[name] == value for name, value in where.items())]
 
     def array(self, run: dict[str, Any], name: str) -> np.ndarray:
         query = "SELECT type, shape, content FROM array WHERE run = ? AND name = ?"
-        kind, shape, content = self.connection.execute(query, (run["id"], name)).fetchone()
+        ((kind, shape, content),) = self.ask(query, run["id"], name)
         return np.frombuffer(zlib.decompress(content), kind).reshape(json.loads(shape))
 
 

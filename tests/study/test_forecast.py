@@ -9,6 +9,7 @@ import torch
 from small_data import small_data
 from small_replay import plan_of, small_root
 
+from lastlayer.catalogue import WIDTH
 from lastlayer.study.heads import forecast as of_heads
 from lastlayer.study.heads.run import Run
 from lastlayer.study.networks import forecast as of_networks
@@ -52,6 +53,15 @@ def test_a_run_costs_what_it_learns_and_what_it_answers(head: str) -> None:
         "knn": (of_heads.NEIGHBOUR * 100 + of_heads.VOTE * scenario.n_tasks) * 10 * 8,
     }
     assert answers == pytest.approx(expected[head])
+
+
+def test_a_head_behind_a_map_costs_as_much_more_as_the_map_is_wide() -> None:
+    data = small_data()
+    scenario = SPEC.build(data, order=0)
+    slda, mapped = (
+        of_heads.cost(Run("data", SPEC, head), data, scenario) for head in ("slda", "random_slda")
+    )
+    assert mapped / slda == pytest.approx(WIDTH / data.in_features, rel=0.05)
 
 
 def test_networks_take_their_images_at_the_rate_of_their_group(

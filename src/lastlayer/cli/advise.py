@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastlayer.catalogue import forms_of_scenarios
-from lastlayer.cli.app import CHOOSE, app
+from lastlayer.cli.app import CHOOSE, app, stopping
 from lastlayer.cli.out import make_room
 from lastlayer.cli.text import columns, not_used
 from lastlayer.errors import OptionError
@@ -24,6 +24,7 @@ EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 @app.command(rich_help_panel=CHOOSE)
+@stopping("nothing was written")
 def advise(
     features: Annotated[
         str,
@@ -36,7 +37,7 @@ def advise(
         str | None,
         typer.Option(
             help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
-            "/LABEL may follow."
+            "with /LABEL at the end, that label is learned."
         ),
     ] = None,
     incremental: Annotated[

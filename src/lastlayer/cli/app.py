@@ -4,6 +4,8 @@ import io
 import os
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -64,9 +66,26 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, where a reader that has gone is noticed
     except BaseException as error:
+        error = _interrupt(error) or error
         if isinstance(error, SystemExit | GeneratorExit) or os.environ.get("LASTLAYER_DEBUG"):
             raise
         sys.exit(_end(error))
+
+
+@contextmanager
+def stopping(outcome: str) -> Iterator[None]:
+    """Let Ctrl-C say, after "stopped", what became of the work in a block or a command."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(outcome) from error
+
+
+def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the Ctrl-C that typer turned into an exit without a word, if it was one."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error
 
 
 def _write_anything(stream: Any) -> None:
@@ -82,7 +101,7 @@ def _end(error: BaseException) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if isinstance(error, KeyboardInterrupt):
-        _say("stopped")
+        _say(": ".join(["stopped", *map(str, error.args)]))
         return INTERRUPTED
     if isinstance(error, LastLayerError | OSError):
         _say(f"error: {error}")

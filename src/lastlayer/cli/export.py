@@ -20,14 +20,16 @@ def export(
         Path, typer.Argument(help="The file of a head, or the folder that 'lastlayer run' wrote.")
     ],
     file: Annotated[
-        Path, typer.Argument(help="An .onnx file of a head; a .csv or .parquet file of a folder.")
+        Path,
+        typer.Argument(help="The file to write: .onnx for a head, .csv or .parquet for a folder."),
     ],
     unknown: Annotated[
         float | None,
         typer.Option(help="ONNX: label strange inputs -1, and at most this share of known ones."),
     ] = None,
     float64: Annotated[
-        bool, typer.Option("--float64", help="ONNX: take and compute in float64.  [float32]")
+        bool,
+        typer.Option("--float64", help="ONNX: take and compute in float64 instead of float32."),
     ] = False,
 ) -> None:
     """Write a head as ONNX, for a service to run; or a table of all finished runs of a study."""
@@ -51,7 +53,7 @@ def _export_head(source: Path, file: Path, unknown: float | None, float64: bool)
     clf = HeadClassifier.load(source)
     clf.export_onnx(file, unknown, torch.float64 if float64 else torch.float32)
     head, kind = clf.head_, "float64" if float64 else "float32"
-    print(f"{head.name}: {head.n_classes} classes, {kind}, opset {OPSET}")
+    print(f"{head.name}: {count(head.n_classes, 'class')}, {kind}, opset {OPSET}")
     sure = "calibrated" if head.calibration is not None else "not calibrated"
     strange = "every input gets a class" if unknown is None else "unknown inputs get class -1"
     print(f"probabilities are {sure}; {strange}")

@@ -21,7 +21,8 @@ def extract(
     dataset: Annotated[
         str,
         typer.Argument(
-            help="folder for your own images, text for your own texts, or: lastlayer list datasets."
+            help="'folder' for your own images, 'text' for your own texts, or a name from "
+            "'lastlayer list datasets'."
         ),
     ],
     root: Annotated[

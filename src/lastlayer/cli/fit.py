@@ -11,7 +11,7 @@ import typer
 from lastlayer.cli.app import USE, app
 from lastlayer.cli.extract import RayOption
 from lastlayer.cli.out import Force, room_for_head
-from lastlayer.cli.text import describe_calibration
+from lastlayer.cli.text import count, describe_calibration
 from lastlayer.errors import OptionError
 from lastlayer.progress import bar
 
@@ -30,7 +30,13 @@ ShardsArgument = Annotated[
 EmbeddingOption = Annotated[
     str | None, typer.Option(help="Columns of embeddings of a table, as import takes them.")
 ]
-LabelOption = Annotated[str | None, typer.Option(help="The label column, if not the usual one.")]
+LabelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of labels; not needed for a features file, or if it is called y, label or "
+        "target."
+    ),
+]
 
 
 @app.command(rich_help_panel=USE)
@@ -47,8 +53,10 @@ def fit(
     rows: Annotated[str, typer.Option(help="train, validation, test or all.")] = "train",
     label: LabelOption = None,
     embedding: EmbeddingOption = None,
-    mask: Annotated[str | None, typer.Option(help="none, single or group.")] = None,
-    preset: Annotated[str | None, typer.Option(help="exact, or paper.  [exact]")] = None,
+    mask: Annotated[
+        str | None, typer.Option(help="Mask of a head trained by gradient: none, single or group.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="exact (the default), or paper.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate, if not the head's own.")] = None,
     epochs: Annotated[
         int | None, typer.Option(help="How often a head trained by gradient sees the data.")
@@ -71,7 +79,7 @@ def fit(
     ray: RayOption = None,
     parts: Annotated[
         Path | None,
-        typer.Option(help="Folder for partial results from shards.  [beside --out]"),
+        typer.Option(help="Folder for partial results from shards; by default beside --out."),
     ] = None,
     force: Force = False,
 ) -> None:
@@ -120,7 +128,7 @@ def fit(
     if not (goes_on or sharded or lr or feature_scale):
         print(_about_length(clf.head_, found[0].z), end="")
     did = f"trained {clf.head_.name}{' further' if goes_on else ''}"
-    print(f"{did}{':' if sharded else ''} {on}; {len(clf.classes_)} classes")
+    print(f"{did}{':' if sharded else ''} {on}; {count(len(clf.classes_), 'class')}")
     if calibration is not None:
         print(describe_calibration(calibration))
     print(f"wrote {place}: {place.stat().st_size:,} bytes")

@@ -26,7 +26,9 @@ def forget(
     ] = None,
     class_: Annotated[
         str | None,
-        typer.Option("--class", help="Forget this class; with FEATURES, only those of its rows."),
+        typer.Option(
+            "--class", help="Forget this class; if rows are given, only those of this class."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the new head here, and leave the old one as it is.")

@@ -13,8 +13,22 @@ from lastlayer.cli.fit import (
 )
 from lastlayer.cli.out import Force, make_room, make_room_for_table, write_table
 from lastlayer.cli.text import describe_calibration
+from lastlayer.errors import OptionError
 
-HeadArgument = Annotated[Path, typer.Argument(help="The file of a head.")]
+
+def _not_a_table(head: Path) -> Path:
+    """Refuse a table where a head belongs: both are files, and their order is easily forgotten."""
+    from lastlayer.features.load import TABLES  # noqa: PLC0415  (keeps --help quick)
+
+    if head.suffix.lower() in TABLES:
+        raise OptionError(
+            "expected a head, as lastlayer fit writes it, as the first argument, but "
+            f"{head} is a table"
+        )
+    return head
+
+
+HeadArgument = Annotated[Path, typer.Argument(help="The file of a head.", callback=_not_a_table)]
 
 
 @app.command(rich_help_panel=USE)

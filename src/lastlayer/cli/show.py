@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastlayer.cli.app import DATA, app
-from lastlayer.cli.text import columns, describe_calibration
+from lastlayer.cli.text import columns, count, describe_calibration
 from lastlayer.errors import FileFormatError, MissingFileError
 from lastlayer.names import printable
 
@@ -57,7 +57,7 @@ def _show_features(file: Path, every: bool) -> None:
         splits = {
             s: split.labels[column] for s, split in data.splits.items() if column in split.labels
         }
-        print(f"\n{column}, {first}: {len(names)} classes")
+        print(f"\n{column}, {first}: {count(len(names), 'class')}")
         counts = {s: y.bincount(minlength=len(names)) for s, y in splits.items()}
         print(_classes(names, counts, every))
     print("\ncan be used by: advise, compare, fit, predict, forget, run")

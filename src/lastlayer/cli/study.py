@@ -27,7 +27,7 @@ def compare(
         str | None,
         typer.Option(
             help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
-            "/LABEL may follow."
+            "with /LABEL at the end, that label is learned."
         ),
     ] = None,
     incremental: Annotated[

@@ -47,10 +47,10 @@ def not_used(validation: Sized | None) -> str:
 def count(n: int, noun: str) -> str:
     """Return a number of things in words.
 
-    >>> count(1, "order"), count(8, "order")
-    ('1 order', '8 orders')
+    >>> count(1, "order"), count(8, "order"), count(2, "class")
+    ('1 order', '8 orders', '2 classes')
     """
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}{'es' if noun.endswith('s') else 's'}"
 
 
 def describe_calibration(found: "Calibration") -> str:

@@ -27,6 +27,7 @@ class Split:
 
     z: Array  # (n, h)
     columns: dict[str, Array]  # each (n,)
+    embedding: tuple[str, ...] = ()  # the columns that z was read from
 
 
 def import_features(
@@ -239,7 +240,7 @@ def _by_words(
     for word in found:
         rows = np.array([w == word for w in words])
         columns = {name: values[rows] for name, values in whole.columns.items()}
-        splits[word] = Split(whole.z[rows], columns)
+        splits[word] = Split(whole.z[rows], columns, whole.embedding)
     say(f"used column '{column}' as the split: " + _sizes(splits))
     return splits
 
@@ -253,7 +254,7 @@ def _read_columns(table: Table, chosen: Chosen, wish: _Wish, *further: str) -> S
         read = table.read(chosen.embedding, list(names.values()))
         z = stacked(table, chosen.embedding, read)
     columns = {name: _as_labels(column, read[column]) for name, column in names.items()}
-    return Split(z, columns)
+    return Split(z, columns, tuple(chosen.embedding))
 
 
 def stacked(table: Table, names: Sequence[str], read: Mapping[str, Array], start: int = 0) -> Array:

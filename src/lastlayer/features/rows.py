@@ -26,6 +26,7 @@ class Rows:
     z: Tensor  # (n, h) float16 or float32
     y: Tensor | None  # (n,) int64
     names: tuple[str, ...] = ()  # what the classes are called
+    columns: tuple[str, ...] = ()  # what the columns of z are called, where each has a name
 
 
 Source = Features | str | os.PathLike[str] | list[Rows]
@@ -85,13 +86,16 @@ def _of_table(
     splits = read_splits(source, embedding, label, labelled)
     columns = [next(iter(split.columns.items()), None) for split in splits.values()]
     if any(column is None for column in columns):
-        return [Rows(name, as_features(split.z), None) for name, split in splits.items()]
+        return [
+            Rows(name, as_features(split.z), None, columns=split.embedding)
+            for name, split in splits.items()
+        ]
     named = [column for column in columns if column is not None]
     codes, names = encode(named[0][0], *(values for _, values in named))
     if any(not name for name in names):
         raise LabelError(f"expected a label for every sample, but one of '{named[0][0]}' is empty")
     return [
-        Rows(name, as_features(split.z), y, names)
+        Rows(name, as_features(split.z), y, names, split.embedding)
         for (name, split), y in zip(splits.items(), codes, strict=True)
     ]
 

@@ -33,7 +33,11 @@ def opened(path: Path) -> Iterator[tuple[sqlite3.Connection, int]]:
 def copy_to_memory(connection: sqlite3.Connection) -> sqlite3.Connection:
     """Return a copy of an open file in memory, which can be changed without changing the file."""
     copy = sqlite3.connect(":memory:", isolation_level=None)
-    connection.backup(copy)
+    try:
+        connection.backup(copy)
+    except BaseException:
+        copy.close()
+        raise
     return copy
 
 

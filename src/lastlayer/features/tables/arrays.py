@@ -227,8 +227,13 @@ def _check_header(
     shape: tuple[int, ...], dtype: np.dtype[Any], size: int, name: str, path: Path
 ) -> None:
     if dtype.hasobject or dtype.kind == "V":
+        array = name.removesuffix(".npy")
+        kind, mend = "records", "save each field as an array of its own"
+        if dtype.hasobject:
+            kind = "Python objects"
+            mend = f"save it as text, {array}.astype(str), or as numbers, {array}.astype(float)"
         raise FileFormatError(
-            f"expected arrays of numbers or text in {path}, but {name} holds objects ({dtype})"
+            f"expected arrays of numbers or text in {path}, but '{array}' holds {kind}: {mend}"
         )
     if math.prod(shape) * max(dtype.itemsize, 1) > size:
         raise FileFormatError(

@@ -1,5 +1,6 @@
 """Roughly how long runs of heads will take: multiplications, at a speed measured just now."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from time import perf_counter
@@ -57,7 +58,8 @@ def cost(run: Run, data: Features, scenario: Scenario) -> float:
         return steps + SCORE * (RULES.epochs + 1) * scored
     if card.abilities.keeps_samples and not card.abilities.linear:
         return (NEIGHBOUR * n + VOTE * scenario.n_tasks) * n_test * h
-    return PROTOTYPE * scored + LEARN * n * h
+    wider = max(1.0, math.isqrt(card.size(h, 1, 0) // 8) / h)  # behind a random map: its width
+    return wider * (PROTOTYPE * scored + LEARN * n * h)
 
 
 def _speed(device: torch.device) -> float:
