@@ -2,7 +2,7 @@
 
 python -m benchmarks.scale rates  [--rows 160000] [--heads …] [--cores 1,2] [--folder DIR]
 python -m benchmarks.scale curves [--folder DIR]
-python -m benchmarks.scale memory [--gigabytes 4] [--folder DIR]
+python -m benchmarks.scale memory [--gigabytes 4] [--plain] [--folder DIR]
 python -m benchmarks.scale large  [--classes 1000] [--steps fit,predict,advise] [--folder DIR]
 python -m benchmarks.scale unknown [--classes 10000]
 python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
@@ -249,9 +249,9 @@ def anonymous(pid: int) -> int:
         return 0
 
 
-def with_libraries(*modules: str) -> int:
+def with_libraries(*modules: str, first: str = "") -> int:
     """Return the anonymous memory of a process that has imported modules, and done nothing."""
-    code = f"import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
+    code = f"{first}import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
@@ -261,11 +261,11 @@ def with_libraries(*modules: str) -> int:
 
 
 def watch_command(
-    command: list[str], environment: dict[str, str] | None = None
+    command: list[str], environment: dict[str, str] | None = None, first: str = ""
 ) -> tuple[float, list[int], str]:
     """Run the program, and note its time, its memory and what it prints."""
     start = time.perf_counter()
-    program = [sys.executable, "-c", "from lastlayer.cli import main; main()", *command]
+    program = [sys.executable, "-c", f"{first}from lastlayer.cli import main; main()", *command]
     child = subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment)
     with watched(child.pid) as peak:
         out, _ = child.communicate()
@@ -273,8 +273,13 @@ def watch_command(
     return time.perf_counter() - start, peak, out.strip()
 
 
-def memory(folder: Path, gigabytes: float, kinds: list[str]) -> None:
-    libraries = with_libraries("lastlayer.cli", "lastlayer.shards.fit")
+# What scikit-learn imports where it is there, and a plain installation of ours does not bring.
+WITHOUT = "import sys; sys.modules.update(pandas=None, pyarrow=None); "
+
+
+def memory(folder: Path, gigabytes: float, kinds: list[str], plain: bool) -> None:
+    first = WITHOUT if plain else ""
+    libraries = with_libraries("lastlayer.cli", "lastlayer.shards.fit", first=first)
     for kind, each in [(kind, {"parquet": 4 * H, "safetensors": 2 * H}[kind]) for kind in kinds]:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             files = write(Path(place) / kind, kind, SHARD)
@@ -286,7 +291,7 @@ def memory(folder: Path, gigabytes: float, kinds: list[str]) -> None:
             size = sum(file.stat().st_size for file in files)
             command = ["fit", str(Path(place) / kind), "--head", "slda"]
             command += ["--out", f"{place}/head.safetensors"]
-            took, peak, said = watch_command(command, AS_GIVEN)
+            took, peak, said = watch_command(command, AS_GIVEN, first)
             said = said.splitlines()[0]
             print(f"{kind}: {size / 1e9:.1f} GB in {len(files)} shards; {took:.0f} s; {said}")
             print(
@@ -382,6 +387,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--plain", action="store_true", help="memory without pandas and pyarrow")
     parser.add_argument("--heads", default=",".join(HEADS), help="of rates")
     parser.add_argument("--kinds", default="parquet,safetensors", help="of rates and memory")
     parser.add_argument("--cores", default="1,2", help="of rates")
@@ -404,7 +410,7 @@ def main() -> None:
                 list(map(int, asked.cores.split(","))),
             ),
             "curves": lambda: curves(folder),
-            "memory": lambda: memory(folder, asked.gigabytes, asked.kinds.split(",")),
+            "memory": lambda: memory(folder, asked.gigabytes, asked.kinds.split(","), asked.plain),
             "large": lambda: large(
                 folder, asked.classes, asked.steps.split(","), asked.rows or 1_280_000
             ),
