@@ -154,19 +154,22 @@ def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
         learn(folder, tmp_path / "parts", Losing())
 
 
-def test_an_error_in_one_thread_stops_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", [DataError, KeyboardInterrupt])
+def test_all_threads_stop(
+    why: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one would read for ever; of neither is anything kept."""
+    """After an error in one of them, or Ctrl-C; the other would read for ever."""
     folder, parts = piles.parquet(tmp_path / "shards", pieces=2), tmp_path / "parts"
     begun, ended = Event(), Event()
 
     def read(shard: Shard, *_: object) -> Iterator[tuple[Tensor, NamesOf]]:
+        end = time.monotonic() + LONG
         if shard.path.endswith("part-0.parquet"):
             assert begun.wait(LONG)
-            raise DataError("Injected")
+            if why is DataError:
+                raise DataError("Injected")
+            os.kill(os.getpid(), signal.SIGINT)
         begun.set()
-        end = time.monotonic() + LONG
         try:
             while time.monotonic() < end:
                 yield torch.ones(2, piles.H), (np.zeros(2, dtype=np.int64), ["owl"])
@@ -175,7 +178,7 @@ def test_an_error_in_one_thread_stops_the_others(
             raise
 
     monkeypatch.setattr("lastlayer.shards.work.read_shard", read)
-    with pytest.raises(DataError, match="Injected"):
+    with pytest.raises(why):
         learn(folder, parts, Local(2))
     assert ended.wait(LONG)
     assert len(list(parts.iterdir())) == 1  # what all parts begin with

@@ -14,6 +14,7 @@ from lastlayer.shards.work import Answer, Task, do
 from lastlayer.threads import one_core_each
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers of its settings
+_PATIENCE = 0.5  # seconds between looks at Ctrl-C: where polars has handled it, no wait is broken
 _LARGE, _LARGEST = 4 << 20, 32 << 20  # bytes of a block; glibc's own setting ends at the second
 
 
@@ -52,7 +53,7 @@ class Local:
                     pool.submit(do, task, enough): task for task in tasks
                 }
                 while waiting:
-                    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                    done, _ = wait(waiting, _PATIENCE, FIRST_COMPLETED)
                     for one in done:
                         yield waiting.pop(one), one.result()
             finally:  # after an error, or whoever asked has had enough
