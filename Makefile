@@ -89,7 +89,8 @@ REPLAY_GALLERY = replay-balance-cifar10-images-cifar10-5-epochs-a-task-2000-reme
     replay-drift-angle-0-01-cifar10-images-cifar10-5-epochs-a-task-2000-remembered-of-a-class \
     replay-drift-along-0-01-cifar10-images-cifar10-5-epochs-a-task-2000-remembered-of-a-class \
     replay-balance-cifar10-images-cifar10-20-epochs-a-task-2000-remembered-of-a-class-clipped-a-e1abb230 \
-    replay-causes-cifar10-images-cifar10-20-epochs-a-task-2000-remembered-of-a-class-clipped-at-bf334eb5
+    replay-causes-cifar10-images-cifar10-20-epochs-a-task-2000-remembered-of-a-class-clipped-at-bf334eb5 \
+    replay-balance-cifar10-images-cifar10-50-epochs-a-task-100-remembered-of-a-class-clipped-at-8a6c320b
 gallery: .venv/.ready
 	$(BIN)/lastlayer report results/paper
 	$(BIN)/lastlayer report results/replay

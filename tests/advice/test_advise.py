@@ -117,7 +117,19 @@ def test_a_linear_layer_falls_only_against_itself_at_once():
         blobs(n=800, n_classes=8, noise=1.0), "incremental:8", heads=["linear", "mean"]
     )
     fall = parts.references.fall("linear")
-    assert any("falls to" in reason for reason in parts.reasons) == (fall.low > 0)
+    assert any("falls to" in reason for reason in parts.reasons) == (fall.low > 0.005)
+
+
+def test_many_that_are_alike_are_counted_in_the_answer():
+    advice = ll.advise(blobs(noise=0.1), None)
+    assert len(advice.choice.twins) > 6
+    assert "more give the same answers." in advice.answer
+    assert len(advice.answer) < 300
+    alike = [reason for reason in advice.reasons if "give the same answers on these" in reason]
+    assert len(alike) == 1
+    assert " more give" in alike[0]
+    ending = next(reason for reason in advice.reasons if "ordinary linear layer" in reason)
+    assert "falls" not in ending
 
 
 def test_where_retraining_is_much_better_the_answer_says_so_first():

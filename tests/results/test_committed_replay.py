@@ -1,5 +1,6 @@
 """The numbers of docs/replay.md are those of the committed networks."""
 
+import itertools
 from pathlib import Path
 
 import polars as pl
@@ -15,11 +16,13 @@ from lastlayer.training.replay import Network
 TOP = Path(__file__).parents[2]
 FOLDER = TOP / "results" / "replay"
 FEW = "20, authors', 100 remembered"
+LONG = "50, authors', 100 remembered"
 SETTINGS = {
     "5": (5, "pytorch", 2000, "float32"),
     "20": (20, "pytorch", 2000, "float32"),
     "20, authors'": (20, "authors", 2000, "bfloat16"),
     FEW: (20, "authors", 100, "bfloat16"),
+    LONG: (50, "authors", 100, "bfloat16"),
     "5, bfloat16": (5, "pytorch", 2000, "bfloat16"),
 }
 PLANS = {
@@ -27,6 +30,7 @@ PLANS = {
     "20": "20-epochs.toml",
     "20, authors'": "authors-20-epochs.toml",
     FEW: "authors-20-epochs-100-remembered.toml",
+    LONG: "authors-50-epochs-100-remembered.toml",
     "5, bfloat16": "5-epochs-bfloat16.toml",
 }
 BALANCES = (0.01, 0.1, 0.5, 1.0)
@@ -72,7 +76,7 @@ def test_none_is_missing() -> None:
 @pytest.mark.parametrize(("balance", "setting"), [
     (0.01, "5"), (0.1, "5"), (0.5, "5"), (1.0, "5"), (0.01, "20"), (0.1, "20"),
     (0.01, "20, authors'"), (0.1, "20, authors'"), (0.5, "20, authors'"), (1.0, "20, authors'"),
-    (0.01, FEW),
+    (0.01, FEW), (0.01, LONG), (0.1, LONG),
 ])  # fmt: skip
 def test_accuracy(rows: list[list[str]], balance: float, setting: str) -> None:
     table = replay_accuracy(networks(setting))
@@ -98,7 +102,7 @@ def test_causes_of_loss(table: pl.DataFrame, rows: list[list[str]]) -> None:
 
 def test_what_group_masking_adds(rows: list[list[str]]) -> None:
     shown = [row for row in rows if len(row) == 4 and row[1] in SETTINGS]
-    assert len(shown) == 11
+    assert len(shown) == 13
     for balance, setting, *gains in shown:
         for layer, text in zip(("linear", "weight_norm"), gains, strict=True):
             some = networks(setting).filter(head=layer, balance=float(balance)).sort("seed")
@@ -109,7 +113,7 @@ def test_what_group_masking_adds(rows: list[list[str]]) -> None:
 
 def test_the_page_has_the_gains_of_the_networks() -> None:
     gains = pl.read_csv(FOLDER / "tables" / "masking_gain.csv")
-    assert len(gains) == 23
+    assert len(gains) == 27
     for row in gains.iter_rows(named=True):
         words = row["setting"]
         start = "authors" if "authors" in words else "pytorch"
@@ -172,6 +176,26 @@ def test_what_20_epochs_of_the_authors_say() -> None:
         100 * (pl.col("mean") - pl.col("mean_right")).abs().max()
     )
     assert f"each mean is within {apart.item() + 0.05:.1f} points" in text
+
+
+def test_what_50_epochs_of_the_authors_say() -> None:
+    text = " ".join((TOP / "docs" / "replay.md").read_text(encoding="utf-8").split())
+    runs = networks(LONG)
+    pairs = runs.pivot("mask", index=["head", "balance", "seed"], values="final")
+    assert (pairs["group"] > pairs["none"]).all()
+    assert f"helps in all {len(pairs)} pairs" in text
+    table = replay_accuracy(runs)
+    for name in ("linear+group", "linear"):
+        more, less = (100 * (cell(table, balance, name)["mean"] or 0) for balance in (0.1, 0.01))
+        assert f"{more:.1f} instead of {less:.1f} % ({name})" in text
+    for layer, balance in itertools.product(("linear", "weight_norm"), (0.01, 0.1)):
+        some = runs.filter(head=layer, balance=balance).sort("seed")
+        group, none = (100 * some.filter(mask=m)["final"].to_numpy() for m in ("group", "none"))
+        assert paired_difference(group, none).low > 0  # "for every gain of 50 epochs"
+    both = table.join(replay_accuracy(networks("20, authors'")), on=["balance", "head", "mask"])
+    at = both.filter(balance=0.1)
+    below = 100 * (at["mean_right"] - at["mean"])
+    assert f"ends {below.min():.0f} to {below.max():.0f} points below" in text
 
 
 def test_both_precisions_are_shown_seed_by_seed(rows: list[list[str]]) -> None:

@@ -314,12 +314,16 @@ def _oddities(found: Description, course: Course) -> list[str]:
             "accuracies are too optimistic."
         )
     if found.copies:
+        copies = _plural(
+            found.copies, "row is an exact copy of another", "rows are exact copies of others"
+        )
         sentences.append(
-            f"{found.copies} training rows are exact copies of others, so held-out rows are easier "
-            "than new ones: drop the copies, or name the source of each row with --group."
+            f"{found.copies} training {copies}, so held-out rows are easier than new ones: drop "
+            "the copies, or name the source of each row with --group."
         )
     if found.conflicting:
-        sentences.append(f"{found.conflicting} training rows occur again with another label.")
+        occur = _plural(found.conflicting, "row occurs", "rows occur")
+        sentences.append(f"{found.conflicting} training {occur} again with another label.")
     if found.odd:
         of = "" if found.asked == len(course.rows) else " checked"
         sentences.append(

@@ -46,9 +46,9 @@ def answer_of(judgement: Judgement, choice: Choice, needs: Needs, references: Re
         f"rows right{times}"
     )
     if choice.level:
-        return f"{text}; {_and(choice.level)} {_is(choice.level)} too close to tell apart from it."
+        return f"{text}; {_few(choice.level)} {_is(choice.level)} too close to tell apart from it."
     if choice.twins:
-        return f"{text}; {_and(choice.twins)} {_give(choice.twins)} the same answers."
+        return f"{text}; {_few(choice.twins)} {_give(choice.twins)} the same answers."
     return f"{text}, more than any other{_that_fits(needs)}."
 
 
@@ -91,7 +91,7 @@ def _choice(choice: Choice) -> list[str]:
         )
     if choice.twins:
         said.append(
-            f"{_and([choice.head, *choice.twins])} give the same answers on these rows: the one "
+            f"{_few([choice.head, *choice.twins])} give the same answers on these rows: the one "
             "that needs least is named."
         )
     if choice.level:
@@ -172,11 +172,17 @@ def _linear(choice: Choice, why: Why, references: References) -> list[str]:
     said = []
     reached = _percent(choice.scores.of(LINEAR))
     fall = references.fall(LINEAR)
+    falls = fall is not None and fall.low > 0 and fall.value >= MARGIN
     if fall is None:
         said.append(f"An ordinary linear layer reaches {reached}.")
-    elif fall.low > 0:
+    elif falls:
         said.append(
             f"An ordinary linear layer falls to {reached}: {fall} points below the same layer "
+            "trained on everything at once."
+        )
+    elif fall.low > 0:
+        said.append(
+            f"An ordinary linear layer reaches {reached}, {fall} points below the same layer "
             "trained on everything at once."
         )
     else:
@@ -184,7 +190,7 @@ def _linear(choice: Choice, why: Why, references: References) -> list[str]:
             f"An ordinary linear layer reaches {reached}, no less than when trained on everything "
             f"at once ({fall} points)."
         )
-    if fall is not None and fall.low > 0:
+    if falls:
         lost = {name: share for name, share in why.repairs.items() if share >= 0.001}
         if lost:
             parts = [f"{_REPAIRS[name]} {_percent(share)}" for name, share in lost.items()]
@@ -303,7 +309,7 @@ def _accuracy(accuracy: Interval) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    return _and(names if len(names) <= 5 else [*names[:5], f"{len(names) - 5} more"])
+    return _and(names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"])
 
 
 def _and(names: Sequence[str]) -> str:
