@@ -324,6 +324,46 @@ def test_an_extraction(cluster: Cluster, tmp_path: Path) -> None:
         ll.extract(images, network, transform, tmp_path / "no.safetensors", ray=cluster.address)
 
 
+def test_an_extraction_where_some_nodes_have_a_gpu(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray is told of GPUs, so tasks go where they are, each with the cores that one has."""
+    add(cluster)
+    with_gpus = cluster.add_node(num_cpus=4, num_gpus=2, object_store_memory=STORE)
+    cluster.wait_for_nodes()
+
+    class WhereItIs(torch.nn.Module):
+        """Gives a number of its node as the features of every image."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            node = ray.get_runtime_context().get_node_id()
+            return torch.full((len(x), 1), float(int(node[:4], 16) % 2048))  # exact in float16
+
+    found = clusters.Cluster(cluster.address)
+    assert (found.gpus, found.cores_of_a_gpu) == (2, 2)
+    asked: list[dict[str, Any]] = []
+    run = clusters.Cluster.run
+
+    def recorded(self: clusters.Cluster, do: Any, tasks: Any, *shared: Any, **needs: Any) -> Any:
+        asked.append({"tasks": len(tasks), **needs})
+        return run(self, do, tasks, *shared, **needs)
+
+    monkeypatch.setattr(clusters.Cluster, "run", recorded)
+    x = torch.arange(6000 * 3 * 4 * 4).reshape(6000, 3, 4, 4).remainder(251).byte()
+    some = Images(x, {"class": torch.arange(6000) % 3})
+    images = ImageSet("toy", some, some.take(torch.arange(9)), names={"class": ("a", "b", "c")})
+    how: dict[str, Any] = {"ray": cluster.address}
+    node = WhereItIs()
+    made = ll.extract(images, node, lambda pixels: pixels / 255, tmp_path / "a", **how)
+    assert set(made.train.z[:, 0].tolist()) == {int(with_gpus.node_id[:4], 16) % 2048}
+    (needs,) = asked
+    assert needs["cpus"] == 2  # of four, for one of two GPUs
+    assert needs["gpus"] == 1
+    assert needs["tasks"] == 2
+    with pytest.raises(OptionError, match=r"a node that has a GPU .* 5 cores .* largest has 4"):
+        ll.extract(images, node, lambda pixels: pixels / 255, tmp_path / "b", workers=5, **how)
+
+
 def test_a_cluster_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, whole = shards(tmp_path, pieces=2)
     out = tmp_path / "head.safetensors"

@@ -52,9 +52,19 @@ class Cluster:
             self.ray.shutdown()
 
     @property
-    def has_gpus(self) -> bool:
-        """Whether some node has a GPU."""
-        return bool(self.ray.cluster_resources().get("GPU", 0))
+    def gpus(self) -> int:
+        """How many GPUs its nodes have."""
+        return int(sum(node["Resources"].get("GPU", 0) for node in self._nodes()))
+
+    @property
+    def cores_of_a_gpu(self) -> int:
+        """How many cores a task can have for each GPU, wherever it is done; at least one."""
+        here = [node["Resources"] for node in self._nodes()]
+        return max(1, min(int(r["CPU"] // r["GPU"]) for r in here if r.get("GPU", 0)))
+
+    def _nodes(self) -> list[Any]:
+        """Return the nodes that can do tasks."""
+        return [n for n in self.ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0)]
 
     def share(self, value: Any) -> Any:
         """Bring a value to the cluster once, for all tasks; it is handed to them as it is."""
@@ -71,7 +81,7 @@ class Cluster:
         token = folder / f".seen-{uuid.uuid4().hex}"
         token.write_text(__version__)
         try:
-            nodes = [n for n in self.ray.nodes() if n["Alive"] and n["Resources"].get("CPU", 0)]
+            nodes = self._nodes()
             if not nodes:
                 raise OptionError(
                     "expected nodes with a CPU in the Ray cluster, but there are none"
@@ -150,9 +160,11 @@ class Cluster:
             cpus: that a task needs.
             gpus: that a task needs.
         """
-        remote = self.ray.remote(_alone).options(
-            num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES, scheduling_strategy="SPREAD"
-        )
+        self._check_room(cpus, gpus)
+        # Named here and not as options, a GPU makes Ray start a process for each task: one that
+        # has used a GPU could not change to another.
+        needs = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
+        remote = self.ray.remote(scheduling_strategy="SPREAD", **needs)(_alone)
         waiting = {remote.remote(do, task, *shared): task for task in tasks}
         try:
             while waiting:
@@ -161,6 +173,17 @@ class Cluster:
         finally:
             for reference in waiting:  # whoever asked has had enough
                 self.ray.cancel(reference, force=False)
+
+    def _check_room(self, cpus: int, gpus: float) -> None:
+        """Refuse tasks that no node has room for: Ray would wait for ever."""
+        rooms = [node["Resources"] for node in self._nodes()]
+        if not any(r["CPU"] >= cpus and r.get("GPU", 0) >= gpus for r in rooms):
+            most = max((int(r["CPU"]) for r in rooms if r.get("GPU", 0) >= gpus), default=0)
+            with_gpu = " that has a GPU" if gpus else ""
+            raise OptionError(
+                f"expected a node{with_gpu} in the Ray cluster with {cpus} cores for each task, "
+                f"but the largest has {most}: use fewer --workers"
+            )
 
     def _answer(self, reference: Any) -> Any:
         try:

@@ -27,6 +27,7 @@ DTYPES = {"float16": torch.float16, "float32": torch.float32}
 # larger ones are asked of the system anew each time, which can take longer than the layer itself.
 _PIXELS = 1 << 19
 MOST_WORKERS = 256
+DECODING = 8  # processes that keep a GPU busy, if nobody says how many
 Tell = Callable[[int, int], None]  # takes the number of images done, and in all
 Make = Callable[[Sequence[range]], Iterator[Piece]]  # computes the features of batches of rows
 
@@ -69,7 +70,8 @@ def extract(
         broken: ``stop`` at an image that cannot be read, or ``skip`` it with a warning.
         ray: The address of a Ray cluster whose nodes make the parts, ``auto``, or ``local``; all
             of them must see the images and the folder of ``out``. ``workers`` are then those of
-            each task, none if not given.
+            each task; if not given, one per core that there is for each GPU, at most 8, and none
+            without GPUs.
         progress: Called after each batch.
 
     >>> import tempfile
@@ -90,15 +92,14 @@ def extract(
     kept = look_up(dtype, DTYPES, "type of features")
     skip = look_up(broken, {"stop": False, "skip": True}, "way with broken images")
     example = make_example(transform, images)
-    if workers is None:
-        on_disk = ray is None and not isinstance(images.train.x, Tensor)
-        workers = min(8, os.cpu_count() or 1) if on_disk else 0
     if batch_size is not None:
         batch_size = whole(batch_size, "a batch size", least=1)
-    workers = whole(workers, "workers", least=0, most=MOST_WORKERS)
+    if workers is not None:
+        workers = whole(workers, "workers", least=0, most=MOST_WORKERS)
     how = (device, precision, kept, skip, workers, batch_size)
     prepare = _Prepare(Rows(images, transform), network, max(1, example[0].numel()), how)
-    prepared = None if ray is not None else prepare()  # what cannot be is said before the work
+    # What cannot be is said before the work.
+    prepared = None if ray is not None else prepare(os.cpu_count() or 1)
     weights = files.fingerprint(network.state_dict())
     setting = {
         "images": images.digest,
@@ -114,7 +115,7 @@ def extract(
     else:
         from lastlayer.features.extraction.on_ray import fill_on_ray  # noqa: PLC0415  (uses this)
 
-        files_read = [] if isinstance(images.train.x, Tensor) else list(images.train.x[:1])
+        files_read = list(images.train.x[:1]) if prepare.rows.on_disk else []
         fill_on_ray(
             str(ray), parts, prepare, progress, files=files_read, device=device, workers=workers
         )
@@ -176,10 +177,12 @@ class _Prepare:
     rows: Rows
     network: nn.Module
     pixels: int  # of an image
-    how: tuple[str, str, torch.dtype, bool, int, int | None]
+    how: tuple[str, str, torch.dtype, bool, int | None, int | None]
 
-    def __call__(self) -> tuple[Make, int]:
+    def __call__(self, cores: int) -> tuple[Make, int]:
         device, precision, dtype, skip, workers, batch_size = self.how
+        if workers is None:
+            workers = min(DECODING, cores) if cores > 1 and self.rows.on_disk else 0
         frozen = Frozen.on(self.network, device, precision)
         if batch_size is None:
             batch_size = 128 if frozen.on_gpu else max(1, _PIXELS // self.pixels)

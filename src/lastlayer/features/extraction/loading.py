@@ -40,6 +40,11 @@ class Rows(Dataset[Item]):
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def on_disk(self) -> bool:
+        """Whether images are files that have to be decoded."""
+        return not isinstance(self.images.train.x, Tensor)
+
     def source(self, row: int) -> Path | Tensor:
         """Return the file of an image, or its pixels."""
         n = len(self.images.train)

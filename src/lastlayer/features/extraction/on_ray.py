@@ -1,14 +1,17 @@
 """Make the parts of an extraction on a Ray cluster, on GPUs where there are some."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lastlayer.cluster import Cluster
-from lastlayer.features.extraction.extract import Make, Tell, fill
+from lastlayer.features.extraction.extract import DECODING, Make, Tell, fill
 from lastlayer.features.extraction.parts import Parts
 
 AT_ONCE = 4  # parts that a task makes: a network is brought to a node once for all of them
-Prepare = Callable[[], tuple[Make, int]]  # gives what makes features, and the size of a batch
+TASKS = 4  # of each GPU, at most: each starts a process and brings the network to the GPU
+# Takes the cores of a task, and gives what makes features, and the size of a batch.
+Prepare = Callable[[int], tuple[Make, int]]
 
 
 def fill_on_ray(
@@ -30,25 +33,42 @@ def fill_on_ray(
         progress: is told how many rows are done, and how many there are.
         files: some of those that are read.
         device: ``cpu``, or anything else for a GPU where the cluster has one.
-        workers: processes that each task has for decoding.
+        workers: processes that each task has for decoding; None: as many as there are cores for a
+            GPU, up to 8, and none without GPUs.
     """
     missing = parts.missing()
-    tasks = [missing[start : start + AT_ONCE] for start in range(0, len(missing), AT_ONCE)]
     done = parts.total - sum(map(len, missing))
     cluster = Cluster(address)
     try:
         cluster.check_nodes(parts.folder, files)
-        gpus = 1 if cluster.has_gpus and device != "cpu" else 0
-        shared = cluster.share((parts, prepare))
-        for made, _ in cluster.run(_make, tasks, shared, cpus=max(1, workers or 1), gpus=gpus):
+        gpus = 0 if device == "cpu" else cluster.gpus
+        if workers is None:
+            workers = min(DECODING, cluster.cores_of_a_gpu) if gpus else 0
+        cpus = max(1, workers)
+        shared = cluster.share((parts, prepare, cpus))
+        for made, _ in cluster.run(
+            _make, tasks_of(missing, gpus), shared, cpus=cpus, gpus=min(gpus, 1)
+        ):
             done += sum(map(len, made))
             progress(done, parts.total)
     finally:
         cluster.close()
 
 
-def _make(missing: Sequence[range], shared: tuple[Parts, Prepare]) -> None:
+def tasks_of(missing: Sequence[range], gpus: int) -> list[Sequence[range]]:
+    """Put parts together to tasks: a few for each GPU, or of a few parts each.
+
+    >>> [len(task) for task in tasks_of([range(10)] * 20, gpus=1)]
+    [5, 5, 5, 5]
+    >>> [len(task) for task in tasks_of([range(10)] * 20, gpus=0)]
+    [4, 4, 4, 4, 4]
+    """
+    size = max(AT_ONCE, math.ceil(len(missing) / (TASKS * gpus))) if gpus else AT_ONCE
+    return [missing[start : start + size] for start in range(0, len(missing), size)]
+
+
+def _make(missing: Sequence[range], shared: tuple[Parts, Prepare, int]) -> None:
     """Make some parts, on a node."""
-    parts, prepare = shared
-    make, batch_size = prepare()
+    parts, prepare, cores = shared
+    make, batch_size = prepare(cores)
     fill(parts, batch_size, lambda done, total: None, make, missing)

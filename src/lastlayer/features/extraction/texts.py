@@ -105,7 +105,7 @@ class _Prepare:
     dtype: torch.dtype
     batch_size: int
 
-    def __call__(self) -> tuple[Make, int]:
+    def __call__(self, cores: int) -> tuple[Make, int]:
         model = self.backbone
         if isinstance(model, str):
             model = load_sentence_model(model, self.device)
