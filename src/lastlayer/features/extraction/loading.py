@@ -1,5 +1,6 @@
 """Images decoded and transformed batch by batch, in as many processes as wanted."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,12 @@ def load(
         pin_memory=pinned,
         generator=torch.Generator(),  # else it would draw from everybody's random numbers
     )
-    for batch in loader:
+    with warnings.catch_warnings():
+        # PyTorch forks its workers, which decode and transform on one thread each. Python 3.12 and
+        # later warn of any fork in a process that has threads, as every process with PyTorch has.
+        warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)
+        made = iter(loader)
+    for batch in made:
         if isinstance(batch, ShapeError):
             raise batch
         yield batch
