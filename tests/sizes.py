@@ -17,14 +17,22 @@ class Sizes(TorchDispatchMode):
     def __init__(self, *known: torch.Tensor) -> None:
         super().__init__()
         self.largest = 0
-        self._known = {tensor.untyped_storage().data_ptr() for tensor in known}
+        self._known = {_place(tensor) for tensor in known}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do what is asked, and look at what comes of it."""
         found = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(found):
-            if isinstance(tensor, torch.Tensor):
-                storage = tensor.untyped_storage()
-                if storage.data_ptr() not in self._known:
-                    self.largest = max(self.largest, storage.nbytes() // tensor.element_size())
+        there = self._known | {_place(tensor) for tensor in _tensors((args, kwargs))}
+        for tensor in _tensors(found):
+            if _place(tensor) not in there:
+                size = tensor.untyped_storage().nbytes() // tensor.element_size()
+                self.largest = max(self.largest, size)
         return found
+
+
+def _tensors(of: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(of) if isinstance(leaf, torch.Tensor)]
+
+
+def _place(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

@@ -21,7 +21,6 @@ from lastlayer.training.reference import reference
 SOFTMAX = "softmax regression retrained on everything"
 MAPPED = "softmax regression behind the same map, retrained on everything"
 AT_ONCE = " on everything at once"
-MOST_SPLITS = 5  # that references are trained on
 WORK = 3e10  # classes × features × rows that a reference may have
 ROOM = 1 << 30  # bytes of (mapped) features that it may be trained on
 PER_FINER_CLASS = 10  # rows on average; below it a column is no label
@@ -67,31 +66,18 @@ def retrained(
         seed: of the references' own held-out rows.
         at_once: whether to train heads that depend on the order of their data on everything too.
     """
-    part = _few_splits(judgement)
-    heads = [name for name in dict.fromkeys([head, LINEAR]) if name in part.verdicts]
+    heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     right: Rights = {
-        name: [a == y for a, y in zip(part.verdicts[name].answers, part.held_y, strict=True)]
+        name: [
+            a == y for a, y in zip(judgement.verdicts[name].answers, judgement.held_y, strict=True)
+        ]
         for name in heads
     }
     if at_once:
-        _at_once(course, part, heads, right)
-    names = _softmax(course, part, head, right, seed)
-    scores = _scores(right, units_of(course, part), seed)
-    return References(scores, head, names, sum(map(len, part.held_y)))
-
-
-def _few_splits(judgement: Judgement) -> Judgement:
-    n = MOST_SPLITS
-    verdicts = {
-        name: replace(verdict, answers=verdict.answers[:n])
-        for name, verdict in judgement.verdicts.items()
-    }
-    return replace(
-        judgement,
-        verdicts=verdicts,
-        splits=judgement.splits[:n],
-        held_y=judgement.held_y[:n],
-    )
+        _at_once(course, judgement, heads, right)
+    names = _softmax(course, judgement, head, right, seed)
+    scores = _scores(right, units_of(course, judgement), seed)
+    return References(scores, head, names, sum(map(len, judgement.held_y)))
 
 
 def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Rights) -> None:
@@ -176,10 +162,9 @@ class Finer:
 
 def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0) -> list[Finer]:
     """Try each column that refines the label, with the heads that learn in one pass."""
-    part = _few_splits(judgement)
     heads = [
         name
-        for name in part.verdicts
+        for name in judgement.verdicts
         if not card_of(name).by_gradient
         and (name == head or not card_of(name).abilities.keeps_samples)
     ]
@@ -190,14 +175,14 @@ def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0)
             continue
         n_finer = len(coarse_of)
         finer = replace(course, y=values, n_classes=n_finer, names=tuple(map(str, range(n_finer))))
-        learned = judge(finer, heads, splits=part.splits, curves=False)
+        learned = judge(finer, heads, splits=judgement.splits, curves=False)
         right: Rights = {}
         for name, verdict in learned.verdicts.items():
-            own = part.verdicts[name].answers
-            right[name] = [a == y for a, y in zip(own, part.held_y, strict=True)]
-            pairs = zip(verdict.answers, part.held_y, strict=True)
+            own = judgement.verdicts[name].answers
+            right[name] = [a == y for a, y in zip(own, judgement.held_y, strict=True)]
+            pairs = zip(verdict.answers, judgement.held_y, strict=True)
             right[f"{name} by finer"] = [coarse_of[a.clamp(min=0)] == y for a, y in pairs]
-        scores = _scores(right, units_of(course, part), seed)
+        scores = _scores(right, units_of(course, judgement), seed)
         gains = {
             name: (
                 scores.of(name),
