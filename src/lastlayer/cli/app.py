@@ -57,6 +57,8 @@ def main() -> None:
     # Threads that wait for each other must sleep, not spin: on a busy machine spinning is many
     # times slower. PyTorch reads this when it is first imported, which the commands do.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # polars would keep memory that it no longer needs for seconds; tables are read piece by piece.
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     for stream in (sys.stdout, sys.stderr):
         _write_anything(stream)
