@@ -224,3 +224,11 @@ def test_other_kinds_of_files(tmp_path: Path) -> None:
 def test_a_split_column_and_a_part_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="a split column or a part to draw"):
         import_features(tmp_path / "a.npz", "z", "y", split="s", test=0.2)
+
+
+@pytest.mark.parametrize("how", [{"label": "z_0"}, {"label": "y", "domains": ["z_1"]}])
+def test_a_column_of_the_embedding_is_no_label(tmp_path, how):
+    file = tmp_path / "few.csv"
+    file.write_text("z_0,z_1,y\n" + "0.5,1.5,a\n0.25,0.75,b\n" * 5)
+    with pytest.raises(OptionError, match=r"'z_\d', which is part of the embedding \(z_0 to z_1\)"):
+        import_features(file, **how)

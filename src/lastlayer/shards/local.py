@@ -38,10 +38,6 @@ class Local:
 
     def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
         """Do tasks, and give each with its answer as soon as it is done."""
-        with _large_blocks_given_back():
-            yield from self._run(tasks)
-
-    def _run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
         threads = min(len(tasks), self._threads)
         if threads <= 1 or all(task["kind"] == "look" for task in tasks):
             yield from ((task, do(task)) for task in tasks)
@@ -67,7 +63,7 @@ class Local:
 
 
 @contextmanager
-def _large_blocks_given_back() -> Iterator[None]:
+def large_blocks_given_back() -> Iterator[None]:
     """Give the memory of large blocks back to the system as soon as they are freed, under glibc.
 
     By itself it comes to keep them, for each thread, and piece by piece of shards they leave more

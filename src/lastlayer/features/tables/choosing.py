@@ -76,6 +76,11 @@ def choose(
     wanted = [label] if label is not None else _only_label(table, others, labelled)
     for name in (*wanted, *domains):
         look_up(name, table.columns, "column")
+        if name in columns and len(columns) > 1:
+            raise OptionError(
+                f"expected a column of labels, got '{name}', which is part of the embedding "
+                f"({columns[0]} to {columns[-1]}): name another, or another --embedding"
+            )
     return {"": Chosen(columns, {name: name for name in dict.fromkeys((*wanted, *domains))})}
 
 

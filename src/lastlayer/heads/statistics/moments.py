@@ -12,6 +12,7 @@ from torch import Tensor
 from lastlayer.blas import add_symmetric
 
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
+_DEEP = 1024  # rows; products of fewer are slower
 _CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
 _CANCELLED = 0.01  # of a sum of squares: less of it that is left has lost digits
 _SLIM = 8  # a product is slim if one side is this many times shorter than the features
@@ -135,13 +136,13 @@ def room(name: str, n: int, like: Tensor) -> Tensor:
 
 def rows_at_once(h: int, device: torch.device) -> int:
     """Return how many rows of h features a piece may have."""
-    room = _ROOM.get(device.type, 1 << 28) // getattr(_LOCAL, "sharing", 1)
-    return max(room // (8 * h), 1)
+    whole = max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
+    return max(whole // getattr(_LOCAL, "sharing", 1), min(whole, _DEEP))
 
 
 @contextmanager
 def small_pieces() -> Iterator[None]:
-    """Work in half the room in this thread: for threads of which each has room of its own."""
+    """Work in half the room in this thread, for threads of which each has room of its own."""
     _LOCAL.sharing = 2
     try:
         yield
