@@ -114,9 +114,9 @@ def test_other_threads_go_on_meanwhile(multiplies: bool, monkeypatch: pytest.Mon
     other = threading.Thread(target=lambda: (go.wait(), been.append(True)))
     before = sys.getswitchinterval()
     with blas_threads(1):
-        other.start()
         try:
             sys.setswitchinterval(1000)
+            other.start()
             go.set()
             for _ in range(1000):
                 add_symmetric(scatter, rows)

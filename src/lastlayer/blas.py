@@ -80,7 +80,7 @@ class _Limit:
     """How many threads BLAS has: a setting of the process, and who needs it as it is."""
 
     def __init__(self) -> None:
-        self._lock, self._users = threading.Lock(), 0
+        self._lock, self._users = threading.RLock(), 0
         self._set: Any = None
 
     def enter(self, n: int) -> None:

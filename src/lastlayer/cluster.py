@@ -204,7 +204,7 @@ class Cluster:
 
 
 def _alone(do: Callable[..., Any], *arguments: Any) -> Any:
-    """Work with one thread: that is what a task was promised."""
+    """Work with one thread; further cores of a task are for processes that decode."""
     import torch  # noqa: PLC0415  (not needed to connect)
 
     torch.set_num_threads(1)

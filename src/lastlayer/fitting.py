@@ -253,12 +253,15 @@ def _missing(names: Sequence[str], n: int) -> list[str]:
 
     >>> _missing(["z_0", "z_1", "z_3"], 4), _missing(["z1", "z3"], 3), _missing(["z1", "z2"], 3)
     (['z_2'], ['z2'], [])
+    >>> _missing(["z01", "z03"], 3), _missing([f"z{k}" for k in range(3, 13)], 12)
+    (['z02'], ['z1', 'z2'])
     """
     prefix = names[0].rstrip("0123456789")
     tails = [name.removeprefix(prefix) for name in names]
     if not all(tail.isdecimal() for tail in tails):
         return []
-    numbers, digits = {int(tail) for tail in tails}, len(tails[0])
+    padded = any(tail.startswith("0") and len(tail) > 1 for tail in tails)
+    numbers, digits = {int(tail) for tail in tails}, len(tails[0]) if padded else 1
     first = 0 if 0 in numbers else 1
     if max(numbers) > n - 1 + first or (first and n not in numbers):
         return []  # it is not known where they begin or end

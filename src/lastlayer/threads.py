@@ -49,5 +49,7 @@ def one_core_each(threads: int) -> Iterator[ThreadPoolExecutor]:
         try:
             yield pool
         finally:  # the setting holds in its own thread, but is also what a new thread starts with
-            pool.shutdown(cancel_futures=True)
-            torch.set_num_threads(before)
+            try:
+                pool.shutdown(cancel_futures=True)
+            finally:
+                torch.set_num_threads(before)

@@ -178,9 +178,12 @@ def test_an_answer_over_streams_that_disagree() -> None:
     assert said.endswith(on_average)
 
 
-def test_a_better_head_that_was_not_run_everywhere_is_named() -> None:
+@pytest.mark.parametrize("others", [(), (("mean", 60, 0),)])
+def test_a_better_head_that_was_not_run_everywhere_is_named(
+    others: tuple[tuple[str, float, float], ...],
+) -> None:
     one = table(("slda", 80, 0), ("qda", 90, 0))
-    other = table(("slda", 70, 0)).with_columns(scenario=pl.lit("lifelong:day"))
+    other = table(("slda", 70, 0), *others).with_columns(scenario=pl.lit("lifelong:day"))
     said = answer({"accuracy": pl.concat([one, other]), "data": sets(10_000)})
     assert said.endswith(
         "; it is the best on average of the heads that were run on every stream, yet 10.0 points "

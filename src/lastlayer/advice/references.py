@@ -80,20 +80,20 @@ def retrained(
     return References(scores, head, names, sum(map(len, judgement.held_y)))
 
 
-def _at_once(course: Course, part: Judgement, heads: Sequence[str], right: Rights) -> None:
+def _at_once(course: Course, judgement: Judgement, heads: Sequence[str], right: Rights) -> None:
     """Train heads that depend on the order of their data on everything at once."""
     trained = [name for name in heads if not card_of(name).abilities.order_free]
     if not trained or course.n_tasks == 1:
         return
-    splits = [replace(split, tasks=(torch.cat(split.tasks),)) for split in part.splits]
+    splits = [replace(split, tasks=(torch.cat(split.tasks),)) for split in judgement.splits]
     found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits, curves=False)
     for name, verdict in found.verdicts.items():
-        pairs = zip(verdict.answers, part.held_y, strict=True)
+        pairs = zip(verdict.answers, judgement.held_y, strict=True)
         right[name + AT_ONCE] = [answers == y for answers, y in pairs]
 
 
 def _softmax(
-    course: Course, part: Judgement, head: str, right: Rights, seed: int
+    course: Course, judgement: Judgement, head: str, right: Rights, seed: int
 ) -> tuple[str, ...]:
     names = []
     for name, map in {SOFTMAX: None, MAPPED: _map_of(head, course)}.items():
@@ -104,7 +104,7 @@ def _softmax(
             continue
         names.append(name)
         right[name] = []
-        for split, y in zip(part.splits, part.held_y, strict=True):
+        for split, y in zip(judgement.splits, judgement.held_y, strict=True):
             rows = torch.cat(split.tasks)
             z = course.z[rows].float()
             fitted = reference(z, course.y[rows], course.n_classes, map=map, seed=seed, quick=True)

@@ -26,7 +26,9 @@ class Rows:
     z: Tensor  # (n, h) float16 or float32
     y: Tensor | None  # (n,) int64
     names: tuple[str, ...] = ()  # what the classes are called
-    columns: tuple[str, ...] = ()  # what the columns of z are called, where each has a name
+    columns: tuple[
+        str, ...
+    ] = ()  # what z was read from: one name for each of its columns, or for all
 
 
 Source = Features | str | os.PathLike[str] | list[Rows]

@@ -16,6 +16,7 @@ from lastlayer.arguments import a_path, choice
 from lastlayer.errors import DataError, LastLayerError
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head, make_head
+from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.progress import Meter, Tell
 from lastlayer.shards.listing import Shard, Sharded, list_shards
 from lastlayer.shards.local import Local, large_blocks_given_back
@@ -105,7 +106,7 @@ def _learned(
             parts.write_begin(plan.begin, begin)
         del begin  # whoever does a task reads it from its file
         # Behind a map all blocks are large, and to ask for each anew would take a fifth longer.
-        with nullcontext() if head.rows_to_begin else large_blocks_given_back():
+        with nullcontext() if isinstance(head, MappedHead) else large_blocks_given_back():
             learned, found = _carry_out(plan, needed, parts, found, runner, progress)
         learned.class_names = None  # the classifier names them
         return head.merge(learned) if bool(head.seen.any()) else learned

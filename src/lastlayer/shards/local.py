@@ -15,6 +15,7 @@ from lastlayer.threads import one_core_each
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers of its settings
 _PATIENCE = 0.5  # seconds between looks at Ctrl-C: where polars has handled it, no wait is broken
+_DECIDED = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 _LARGE, _LARGEST = 4 << 20, 32 << 20  # bytes of a block; glibc's own setting ends at the second
 
 
@@ -68,14 +69,16 @@ def large_blocks_given_back() -> Iterator[None]:
 
     By itself it comes to keep them, for each thread, and piece by piece of shards they leave more
     gaps that the next block does not fit into: 100 MiB after some gigabytes, and more with time.
+    Whoever has set glibc's limits in the environment keeps them. Its own, which follow the blocks
+    in use, cannot be brought back: afterwards they are as after the use of large blocks.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is None:
+    if mallopt is None or any(name in os.environ for name in _DECIDED):
         yield
         return
     mallopt(_MMAP_THRESHOLD, _LARGE)
     try:
         yield
-    finally:  # as it is in a process that has used large blocks: nobody's work gets slower
+    finally:  # nobody's work gets slower
         mallopt(_MMAP_THRESHOLD, _LARGEST)
         mallopt(_TRIM_THRESHOLD, 2 * _LARGEST)

@@ -31,7 +31,7 @@ def do(task: Task, enough: Event | None = None) -> Answer:
 
     Args:
         task: what to do.
-        enough: once it is set, nobody wants the answer: nothing is written any more.
+        enough: once it is set, nobody wants the answer: no further piece is learned.
     """
     try:
         return _DO[task["kind"]](task, enough or Event())

@@ -65,7 +65,7 @@ def extract(
         precision: ``full``, or ``mixed``: half precision on a GPU where that is safe.
         batch_size: Images in one go; if not given, 128 on a GPU, and on a CPU about ten of
             224 × 224, for there large batches are slower.
-        workers: Processes that decode images; one per core, at most 8, if not given.
+        workers: Processes that decode images; one per core, at most 8, none on one, if not given.
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
         broken: ``stop`` at an image that cannot be read, or ``skip`` it with a warning.
         ray: The address of a Ray cluster whose nodes make the parts, ``auto``, or ``local``; all
@@ -116,6 +116,8 @@ def extract(
         from lastlayer.features.extraction.on_ray import fill_on_ray  # noqa: PLC0415  (uses this)
 
         files_read = list(images.train.x[:1]) if prepare.rows.on_disk else []
+        if not files_read and workers is None:
+            workers = 0
         fill_on_ray(
             str(ray), parts, prepare, progress, files=files_read, device=device, workers=workers
         )

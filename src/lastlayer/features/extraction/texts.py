@@ -80,7 +80,7 @@ def extract_texts(
     if ray is None:
         fill(parts, batch_size, progress, _pieces(texts, model, kept))
     else:
-        fill_on_ray(ray, parts, prepare, progress, files=[], device=device)
+        fill_on_ray(ray, parts, prepare, progress, files=[], device=device, workers=0)
     z = parts.join().z
     origin = Origin(
         dataset=a_path(root).stem,

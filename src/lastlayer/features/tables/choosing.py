@@ -78,8 +78,8 @@ def choose(
         look_up(name, table.columns, "column")
         if name in columns and len(columns) > 1:
             raise OptionError(
-                f"expected a column of labels, got '{name}', which is part of the embedding "
-                f"({columns[0]} to {columns[-1]}): name another, or another --embedding"
+                f"expected a column of labels or domains, got '{name}', which is part of the "
+                f"embedding ({columns[0]} to {columns[-1]}): name another, or another --embedding"
             )
     return {"": Chosen(columns, {name: name for name in dict.fromkeys((*wanted, *domains))})}
 

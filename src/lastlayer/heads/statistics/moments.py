@@ -142,12 +142,21 @@ def rows_at_once(h: int, device: torch.device) -> int:
 
 @contextmanager
 def small_pieces() -> Iterator[None]:
-    """Work in half the room in this thread, for threads of which each has room of its own."""
+    """Work in half the room in this thread, for threads of which each has room of its own.
+
+    >>> cpu = torch.device("cpu")
+    >>> with small_pieces():
+    ...     rows_at_once(768, cpu), rows_at_once(2000, cpu)
+    (1365, 1024)
+    >>> rows_at_once(768, cpu), rows_at_once(2000, cpu)
+    (2730, 1048)
+    """
+    before = getattr(_LOCAL, "sharing", 1)
     _LOCAL.sharing = 2
     try:
         yield
     finally:
-        _LOCAL.sharing = 1
+        _LOCAL.sharing = before
 
 
 def pieces(z: Tensor, y: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:

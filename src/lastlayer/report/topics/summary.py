@@ -131,7 +131,7 @@ def _advice(best: str, places: Places) -> str:
     ties = sorted(set.intersection(*level), key=place_of) if level and not behind else []
     text = f"Use {best}: {ends}"
     if behind:
-        everywhere = len({len(found) for _, _, found in places}) == 1
+        everywhere = len({frozenset(each.name for each in found) for _, _, found in places}) == 1
         among = "" if everywhere else " of the heads that were run on every stream"
         return f"{text}; it is the best on average{among}, yet {' and '.join(behind)}."
     if ties:
