@@ -21,6 +21,8 @@ import lastlayer as ll
 from lastlayer import cluster as clusters
 from lastlayer.errors import DataError, FileFormatError, MissingPackageError, OptionError
 from lastlayer.features import Images, ImageSet
+from lastlayer.features.extraction.on_ray import fill_on_ray
+from lastlayer.features.extraction.parts import Parts
 from lastlayer.shards.work import do
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the library are its own
@@ -357,11 +359,20 @@ def test_an_extraction_where_some_nodes_have_a_gpu(
     made = ll.extract(images, node, lambda pixels: pixels / 255, tmp_path / "a", **how)
     assert set(made.train.z[:, 0].tolist()) == {int(with_gpus.node_id[:4], 16) % 2048}
     (needs,) = asked
-    assert needs["cpus"] == 2  # of four, for one of two GPUs
+    assert needs["cpus"] == 1  # pixels in memory are not decoded
     assert needs["gpus"] == 1
     assert needs["tasks"] == 2
     with pytest.raises(OptionError, match=r"a node that has a GPU .* 5 cores .* largest has 4"):
         ll.extract(images, node, lambda pixels: pixels / 255, tmp_path / "b", workers=5, **how)
+
+    def noted(self: clusters.Cluster, do: Any, tasks: Any, *shared: Any, **needs: Any) -> Any:
+        asked.append(needs)
+        return iter(())
+
+    monkeypatch.setattr(clusters.Cluster, "run", noted)
+    parts, prepare = Parts(tmp_path / "c", {}, 10), lambda cores: None
+    fill_on_ray(cluster.address, parts, prepare, lambda *_: None, files=[], device="auto")
+    assert asked[-1] == {"cpus": 2, "gpus": 1}  # of four cores, for one of two GPUs
 
 
 def test_a_cluster_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
