@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError
 from lastlayer.heads import Head, make_head
-from lastlayer.heads.statistics.class_statistics import ClassStatistics
+from lastlayer.heads.statistics.class_statistics import MOST_SUMMED, ClassStatistics
 
 OPTIONS = {
     "mean": {},
@@ -160,6 +160,24 @@ def test_the_statistics_are_those_of_the_data(scatter: str, stream: Stream) -> N
     )
     if scatter != "none":
         torch.testing.assert_close(statistics.pooled_scatter(), pooled, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("offset", [0.0, 300.0])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_any_number_of_rows_is_added_up_at_once(dtype: torch.dtype, offset: float) -> None:
+    """More than one piece, more than stays in a cache; far from zero digits would cancel."""
+    generator = torch.Generator().manual_seed(0)
+    n, h = MOST_SUMMED + 1000, 40
+    z = (torch.randn(n, h, generator=generator, dtype=torch.float64) + offset).to(dtype)
+    y = torch.randint(3, (n,), generator=generator)
+    statistics = ClassStatistics(h, 5, "none")
+    statistics.add(z, y)
+    for c in range(3):
+        rows = z[y == c].double()
+        mean = rows.mean(dim=0)
+        torch.testing.assert_close(statistics.mean[c], mean, rtol=1e-12, atol=1e-13)
+        expected = (rows - mean).square().sum()
+        torch.testing.assert_close(statistics.spread[c], expected, rtol=1e-10, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -37,6 +37,7 @@ from lastlayer.heads.undo import AllOrNothing, in_block, keep, overwrite, rememb
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
 GATHERED, GATHERED_BYTES = 4096, 8 << 20  # rows of small batches that wait, at most
+MOST_SUMMED = 1 << 16  # rows of a batch that are added up before means change
 PRECISION = 1e-6  # how wrong, beside the spread of the data that stay, forgetting may leave them
 IN_PLACE = frozenset(["cpu"])  # where rows are overwritten; elsewhere new ones take fewer steps
 _EPS = torch.finfo(torch.float64).eps
@@ -244,18 +245,20 @@ class ClassStatistics(Resizable):
     def merge(self, other: "ClassStatistics") -> "ClassStatistics":
         """Return the statistics of both streams together."""
         n = max(self.count.numel(), other.count.numel())
-        merged, more = (_copy(part, n) for part in (self, other))
+        merged = _copy(self, n)
+        more = other if other.count.numel() == n else _copy(other, n)
         both = merged.count + more.count
         share = more.count.to(more.mean.dtype) / both.clamp(min=1)
-        step = torch.where((merged.count > 0)[:, None], more.mean - merged.mean, more.mean)
-        between = step * (merged.count * share).sqrt()[:, None]
+        step = more.mean - merged.mean  # the mean of a class without data is zero
+        merged.mean.addcmul_(step, share[:, None])
+        between = step.mul_((merged.count * share).sqrt()[:, None])
         if self.kind == "pooled":
-            merged.scatter += more.scatter + between.mT @ between
+            merged.scatter += more.scatter
+            add_gram(merged.scatter, between)
         elif self.kind == "per_class":
             merged.scatter += more.scatter + between[:, :, None] * between[:, None, :]
         else:
-            merged.spread += more.spread + between.square().sum(dim=1)
-        merged.mean += step * share[:, None]
+            merged.spread += more.spread + between.square_().sum(dim=1)
         merged.count = both
         merged.wear += more.wear
         merged._wear_down(merged._spread(), merged.mean)
@@ -280,7 +283,10 @@ class ClassStatistics(Resizable):
         """
         if self.kind in ("pooled", "running"):
             keep(self.scatter)
-        several = len(z) > rows_at_once(z.shape[1], self._device)
+        most = rows_at_once(z.shape[1], self._device)
+        if self.kind == "none" and self._in_place:  # sums take rows as they are
+            most = max(most, MOST_SUMMED)
+        several = len(z) > most
         afresh = not self._in_place and self.count.numel() <= len(z)
         names = ["mean", "count", *(["spread"] if self.kind == "none" else [])]
         if afresh:  # copies of few rows; a piece that holds every class makes its own
@@ -294,7 +300,7 @@ class ClassStatistics(Resizable):
             for name in names:
                 remember(self._held(name), own)
         finite = torch.ones((), dtype=torch.bool, device=self._device)
-        for rows, classes in pieces(z, y, self._device):
+        for rows, classes in pieces(z, y, self._device, most):
             largest = self._update_by(rows, classes, sign, log=not (several or afresh))
             if look:  # NaN and infinity show in the extremes; the answer is read once, below
                 if largest is None:
@@ -314,13 +320,16 @@ class ClassStatistics(Resizable):
         if self.kind == "pooled":
             self._update_pooled(z, y, groups, sign, log)
             return None
-        change = self._change(z, groups, sign, log)
         if self.kind == "none":
-            largest, squares = self._add_spread(z, change, log), change.n
-        else:
-            largest, squares = None, self._add_scatter(z, change)
-        self._wear_down(squares, self._write(change, log))
-        return largest
+            # Asking where digits cancel would make a GPU wait: it needs no norms.
+            norms = self.mean.new_empty(len(z)) if self._in_place else None
+            change = self._change(z, groups, sign, log, norms)
+            self._add_spread(z, change, log, norms)
+            self._wear_down(change.n, self._write(change, log))
+            return None if norms is None else norms.amax()
+        change = self._change(z, groups, sign, log)
+        self._wear_down(self._add_scatter(z, change), self._write(change, log))
+        return None
 
     def _update_pooled(self, z: Tensor, y: Tensor, groups: Groups, sign: int, log: bool) -> None:
         """Fold in one piece with one product, of rows in any order."""
@@ -358,14 +367,16 @@ class ClassStatistics(Resizable):
         overwrite(self.count, y, before + 1, before, log=log)
         moved.mul_((n * (n + 1)).sqrt())  # r = √(n/(n+1))·d
 
-    def _change(self, z: Tensor, groups: Groups, sign: int, log: bool) -> "_Change":
-        """Return how the means of some classes change with their rows."""
+    def _change(
+        self, z: Tensor, groups: Groups, sign: int, log: bool, norms: Tensor | None = None
+    ) -> "_Change":
+        """Return how the means of some classes change with their rows, whose norms are noted."""
         afresh = groups.whole and not self._in_place
         before = self.count if afresh else self.count[groups.classes]
         old = self.mean if groups.whole else self._rows_of(groups.classes, log)
         if groups.whole and log:
             keep(old)
-        own = sums(z, groups).div_(groups.size.clamp(min=1)[:, None])
+        own = sums(z, groups, norms).div_(groups.size.clamp(min=1)[:, None])
         after = before + sign * groups.size.to(torch.int64)
         n, left = before.to(own.dtype), after.to(own.dtype)
         space = torch.empty_like(own) if afresh else room("centres", len(own), own)
@@ -387,16 +398,15 @@ class ClassStatistics(Resizable):
         overwrite(self.count, classes, change.after, change.before, log=log)
         return new
 
-    def _add_spread(self, z: Tensor, change: "_Change", log: bool) -> Tensor | None:
+    def _add_spread(self, z: Tensor, change: "_Change", log: bool, norms: Tensor | None) -> None:
         """Add Σ ‖r‖² of each class: around the rows' own mean, and between that and the old one."""
         groups, n, left = change.groups, change.n, change.left
-        more, largest = spread_within(z, change.own, groups)
+        more = spread_within(z, change.own, groups, norms)
         step = torch.sub(change.own, change.old, out=change.space)
         weight = groups.size * torch.where(left > 0, n / left.clamp(min=1), 1)
         more += weight * torch.linalg.vector_norm(step, dim=1).square_()
         spread = self.spread[groups.classes]
         overwrite(self.spread, groups.classes, spread + change.sign * more, spread, log=log)
-        return largest
 
     def _add_scatter(self, z: Tensor, change: "_Change") -> Tensor:
         """Add the products of one piece to a running scatter or to one for each class.
@@ -509,5 +519,6 @@ class _Change(NamedTuple):
 
 def _copy(statistics: ClassStatistics, n_classes: int) -> ClassStatistics:
     copy = deepcopy(statistics)
-    copy.grow(n_classes)
+    if n_classes > copy.count.numel():
+        copy.grow(n_classes)
     return copy

@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor
 from lastlayer.blas import add_symmetric
 
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
-_DEEP = 1024  # rows; products of fewer are slower
 _CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
 _CANCELLED = 0.01  # of a sum of squares: less of it that is left has lost digits
 _SLIM = 8  # a product is slim if one side is this many times shorter than the features
@@ -40,15 +38,27 @@ def group(y: Tensor, n_classes: int) -> Groups:
     return Groups(classes, place, size.to(torch.float64), whole=False)
 
 
-def sums(rows: Tensor, groups: Groups) -> Tensor:
-    """Add up the rows (n, h) of each class, in float64 (k, h)."""
+def sums(rows: Tensor, groups: Groups, norms: Tensor | None = None) -> Tensor:
+    """Add up the rows (n, h) of each class, in float64 (k, h).
+
+    Args:
+        rows: on a CPU they are widened part by part: there may be any number of them.
+        groups: their classes.
+        norms: (n,) on a CPU, where their norms are written on the way.
+    """
     k, (n, h) = groups.classes.numel(), rows.shape
     if not rows.is_cpu and _SLIM * k <= h:
         # A GPU adds to few rows slowly, one addition after the other; a slim product costs little.
         chosen = rows.new_zeros(k, n, dtype=torch.float64)
         return chosen.scatter_(0, groups.place[None], 1.0) @ widened(rows)
-    total = room("sums", k, rows)
-    return total.zero_().index_add_(0, groups.place, widened(rows))
+    total = room("sums", k, rows).zero_()
+    lengths = rows.new_empty(n, 0) if norms is None else norms
+    for part, where, length in in_cache(rows, groups.place, lengths):
+        wide = widened(part)
+        total.index_add_(0, where, wide)
+        if norms is not None:
+            torch.linalg.vector_norm(wide, dim=1, out=length)
+    return total
 
 
 def widened(rows: Tensor) -> Tensor:
@@ -83,26 +93,24 @@ def measured_from(
     return out
 
 
-def spread_within(rows: Tensor, own: Tensor, groups: Groups) -> tuple[Tensor, Tensor | None]:
-    """Return Σ ‖z − own‖² (k,) of the rows of each class from their mean, and the largest norm.
+def spread_within(rows: Tensor, own: Tensor, groups: Groups, norms: Tensor | None) -> Tensor:
+    """Return Σ ‖z − own‖² (k,) of the rows of each class from their mean.
 
-    On a CPU it is Σ ‖z‖² − k ‖own‖², two passes less, but for classes where digits would cancel.
+    Where their norms are known it is Σ ‖z‖² − k ‖own‖², but for classes where digits would cancel.
     """
     place, size = groups.place, groups.size
-    if not rows.is_cpu:  # asking where digits cancel would make a GPU wait
+    if norms is None:
         squares = squared_distances(rows, own, place)
-        return torch.zeros_like(size).index_add_(0, place, squares), None
-    rows = widened(rows)
-    norms = torch.linalg.vector_norm(rows, dim=1)
+        return torch.zeros_like(size).index_add_(0, place, squares)
     whole = torch.zeros_like(size).index_add_(0, place, norms.square())
-    found = whole - size * torch.linalg.vector_norm(own, dim=1).square_()
+    found: Tensor = whole - size * torch.linalg.vector_norm(own, dim=1).square_()
     found.masked_fill_(size <= 1, 0)
     doubtful = (found < _CANCELLED * whole) & (size > 1)
     if bool(doubtful.any()):
         which = doubtful[place].nonzero().flatten()
         squares = squared_distances(rows[which], own, place[which])
         found = found.masked_fill_(doubtful, 0).index_add_(0, place[which], squares)
-    return found, norms.amax()
+    return found
 
 
 def squared_distances(rows: Tensor, centre: Tensor, place: Tensor) -> Tensor:
@@ -136,32 +144,13 @@ def room(name: str, n: int, like: Tensor) -> Tensor:
 
 def rows_at_once(h: int, device: torch.device) -> int:
     """Return how many rows of h features a piece may have."""
-    whole = max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
-    return max(whole // getattr(_LOCAL, "sharing", 1), min(whole, _DEEP))
+    return max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
 
 
-@contextmanager
-def small_pieces() -> Iterator[None]:
-    """Work in half the room in this thread, for threads of which each has room of its own.
-
-    >>> cpu = torch.device("cpu")
-    >>> with small_pieces():
-    ...     rows_at_once(768, cpu), rows_at_once(2000, cpu)
-    (1365, 1024)
-    >>> rows_at_once(768, cpu), rows_at_once(2000, cpu)
-    (2730, 1048)
-    """
-    before = getattr(_LOCAL, "sharing", 1)
-    _LOCAL.sharing = 2
-    try:
-        yield
-    finally:
-        _LOCAL.sharing = before
-
-
-def pieces(z: Tensor, y: Tensor, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into even pieces that fill the workspace at most, and bring them to a device."""
-    most = rows_at_once(z.shape[1], device)
+def pieces(
+    z: Tensor, y: Tensor, device: torch.device, most: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut a batch into even pieces of at most that many rows, and bring them to a device."""
     size = -(-len(z) // -(-len(z) // most)) if len(z) else 1
     parts = zip(z.split(size), y.split(size), strict=True)
     return parts if z.device == device else _moved(parts, device)
