@@ -11,7 +11,7 @@ from streams import H, assert_same_bits, blobs, snapshot
 from lastlayer.errors import DataError
 from lastlayer.heads import Head, load_head, make_head
 from lastlayer.heads.statistics.class_statistics import GATHERED
-from lastlayer.heads.undo import AllOrNothing
+from lastlayer.heads.undo import AllOrNothing, thrown_away_on_error
 
 CASES = [("mean", "exact"), ("mean", "paper"), ("slda", "exact"), ("slda", "paper")]
 every_case = pytest.mark.parametrize(("name", "preset"), CASES)
@@ -133,6 +133,26 @@ def test_what_waited_waits_again_after_an_error(name: str, preset: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         go_on()
     assert_same_bits(snapshot(head), expected)
+
+
+def test_nothing_is_kept_of_what_is_thrown_away_on_an_error() -> None:
+    """And with the block that says so it ends, also by an error."""
+    head, large = make_head("mean", H), torch.cat([Z] * 100)
+    head.observe(large, Y.repeat(100))
+    before = head.statistics.mean.clone()
+
+    def fail() -> None:
+        with AllOrNothing(head):
+            head.observe(large + 1, Y.repeat(100))
+            raise KeyboardInterrupt
+
+    with thrown_away_on_error(), pytest.raises(KeyboardInterrupt):
+        fail()
+    torn = head.statistics.mean.clone()
+    assert not torch.equal(torn, before)
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert torch.equal(head.statistics.mean, torn)
 
 
 MANY = {

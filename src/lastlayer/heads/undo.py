@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 _LOCAL = threading.local()
 # .log: what was overwritten in place since the outermost block began; None outside of blocks
+# .thrown_away: whether modules are given up after an error, so that nothing is kept
 # .spare, .used: memory for what is kept until it ends; fresh memory each time would be slow
 _SPARE = 1 << 23  # numbers that are kept free for the next block
 _NOTHING = torch.empty(0, dtype=torch.float64)
@@ -71,6 +73,19 @@ class AllOrNothing:
                 _LOCAL.spare = _NOTHING
 
 
+@contextmanager
+def thrown_away_on_error() -> Iterator[None]:
+    """Keep nothing of what is overwritten in this thread: after an error modules may be torn.
+
+    For whoever then throws them away: it saves the copies, and their memory.
+    """
+    before, _LOCAL.thrown_away = getattr(_LOCAL, "thrown_away", False), True
+    try:
+        yield
+    finally:
+        _LOCAL.thrown_away = before
+
+
 def in_block() -> bool:
     """Return whether a change made now may have to be undone."""
     return getattr(_LOCAL, "log", None) is not None
@@ -95,24 +110,29 @@ def overwrite(
 
 def remember(tensor: Tensor, rows: Tensor, old: Tensor | None = None) -> None:
     """Keep some rows of a tensor, to be put back if the block fails."""
-    log = getattr(_LOCAL, "log", None)
+    log = _kept()
     if log is not None:
         log.append((tensor, rows, tensor[rows] if old is None else old))
 
 
 def keep(tensor: Tensor) -> None:
     """Keep the whole of a tensor that is about to change in place, to be put back likewise."""
-    log = getattr(_LOCAL, "log", None)
+    log = _kept()
     if log is not None:
         log.append((tensor, None, _lent(tensor.shape, tensor).copy_(tensor)))
 
 
 def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
     """Return the rows (k, h) of a tensor as they are, to be kept until the outermost block ends."""
-    if not tensor.is_cpu or getattr(_LOCAL, "log", None) is None:
+    if not tensor.is_cpu or _kept() is None:
         return tensor[rows]
     out = _lent(torch.Size((rows.numel(), *tensor.shape[1:])), tensor)
     return torch.index_select(tensor, 0, rows, out=out)
+
+
+def _kept() -> list[Any] | None:
+    """Return the log, if there is a block that may have to undo something."""
+    return None if getattr(_LOCAL, "thrown_away", False) else getattr(_LOCAL, "log", None)
 
 
 def _lent(shape: torch.Size, like: Tensor) -> Tensor:

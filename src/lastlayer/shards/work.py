@@ -17,7 +17,7 @@ from torch import Tensor
 from lastlayer import errors
 from lastlayer.errors import LastLayerError
 from lastlayer.heads import Head
-from lastlayer.heads.statistics.moments import small_pieces
+from lastlayer.heads.undo import thrown_away_on_error
 from lastlayer.shards.listing import Shard
 from lastlayer.shards.parts import Parts
 from lastlayer.shards.reading import About, NamesOf, Wish, look_at, no_such_class, read_shard
@@ -81,7 +81,7 @@ def _learn(task: Task, enough: Event) -> Answer:
     while True:
         head = parts.read_begin(task["begin"])
         try:
-            with small_pieces():
+            with thrown_away_on_error():
                 for shard, about in shards:
                     if shard.path not in broken:
                         _learn_one(head, shard, about, task, enough)
