@@ -153,6 +153,28 @@ def test_a_footer_counts_what_columns_hold(tmp_path: Path) -> None:
     assert read_footer(path).unpacked_size([]) == 0
 
 
+COLUMNS = {
+    "lists": (pl.List(pl.Float32), [[1.0, 2.0, 3.0]] * 4, 3),
+    "arrays": (pl.Array(pl.Float64, 3), [[1.0, 2.0, 3.0]] * 4, 3),
+    "numbers": (pl.Float32, [1.0] * 4, None),
+    "lists of one": (pl.List(pl.Float32), [[1.0]] * 4, None),
+    "empty lists": (pl.List(pl.Float32), [[]] * 4, None),
+    "a row that is missing": (pl.List(pl.Float32), [[1.0, 2.0, 3.0], None] * 2, None),
+    "no rows": (pl.List(pl.Float32), [], None),
+    "structures": (pl.Struct({"a": pl.Int8, "b": pl.Int8}), [{"a": 1, "b": 2}] * 4, None),
+}
+
+
+@pytest.mark.parametrize("case", COLUMNS)
+def test_a_footer_knows_how_wide_vectors_are(tmp_path: Path, case: str) -> None:
+    """And says nothing where it cannot: whoever asks then reads a row."""
+    dtype, values, width = COLUMNS[case]
+    path = tmp_path / "a.parquet"
+    pl.DataFrame({"z": pl.Series("z", values, dtype), "y": [1] * len(values)}).write_parquet(path)
+    assert read_footer(path).width("z") == width
+    assert read_footer(path).width("x") is None
+
+
 def test_a_parquet_bomb_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     z = pl.zeros(40_000_000, eager=True).rename("z")

@@ -111,6 +111,41 @@ def test_few_rows_at_a_time(tmp_path: Path) -> None:
     assert torch.equal(torch.cat([z for z, _ in pieces]), torch.from_numpy(Z))
 
 
+@pytest.mark.parametrize("column", ["lists", "arrays", "numbers"])
+def test_a_first_look_unpacks_no_vectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    """Of lists of numbers the footer says how long they are; of many columns a row is read."""
+    if column == "numbers":
+        frame = pl.DataFrame({f"z{k}": Z[:, k] for k in range(piles.H)})
+    else:
+        frame = pl.DataFrame({"z": Z})
+        frame = frame.cast(pl.List(pl.Float32)) if column == "lists" else frame
+    frame.with_columns(species=pl.Series(list(Y))).write_parquet(tmp_path / "a.parquet")
+    asked: list[list[str]] = []
+    read = Table.read_pieces
+
+    def noted(table: Table, numbers: list[str], *how: object, **more: object) -> object:
+        asked.append(list(numbers))
+        return read(table, numbers, *how, **more)
+
+    monkeypatch.setattr(Table, "read_pieces", noted)
+    wish = reading.Wish(label="species")
+    about, _ = reading.look_at(Shard.of(tmp_path / "a.parquet"), wish)
+    assert about.width == piles.H
+    assert any(asked) == (column == "numbers")
+
+
+def test_vectors_of_several_lengths_are_refused(tmp_path: Path) -> None:
+    """Whatever their number lets a footer say."""
+    vectors = pl.Series("z", [[1.0, 2.0], [1.0, 2.0, 3.0, 4.0]], pl.List(pl.Float32))
+    pl.DataFrame({"z": vectors, "y": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
+    shard, wish = Shard.of(tmp_path / "a.parquet"), reading.Wish()
+    about, _ = reading.look_at(shard, wish)
+    with pytest.raises(ShapeError, match=r"lists of one length .* row 0 .* row 1"):
+        list(reading.read_shard(shard, wish, about))
+
+
 SIZES = [(100, 10), (1000, 10), (3, 5000), (20_000, 64), (1, 1 << 20)]
 
 
@@ -125,6 +160,14 @@ def test_groups(shards: int, megabytes: int) -> None:
     assert len(groups) <= 2 * plan.MOST
     assert size >= plan.LEAST
     assert len(groups) >= min(shards, plan.FEW) // 2
+
+
+@pytest.mark.parametrize("name", ["mean", "slda", "random_ridge"])
+def test_two_shards_that_take_a_while_are_two_groups(name: str) -> None:
+    """20,000 rows each, in float16: there is work for two cores."""
+    listed = [Shard(f"/{k}", 2 * 768 * 20_000, 0) for k in range(2)]
+    head = ll.make_head(name, in_features=768, n_classes=1000)
+    assert len(plan._groups(listed, plan._suitable(listed, head))) == 2
 
 
 def test_labels_beside_features_may_come_in_other_pieces(tmp_path: Path) -> None:

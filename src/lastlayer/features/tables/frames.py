@@ -171,7 +171,15 @@ def _lazy(path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = 
                 start += piece.height
                 del piece  # before the next one is read
 
-    return Table(str(path), _dimensions(lazy.collect_schema()), get, stream)
+    def width(name: str) -> int | None:
+        if footer is None:
+            return None
+        with reading(path, f"a {path.suffix.lower()} file"):
+            about = footer()
+            check_growth(path, about.unpacked_size([name]), name)
+            return about.width(name)
+
+    return Table(str(path), _dimensions(lazy.collect_schema()), get, stream, width)
 
 
 def _pieces(lazy: pl.LazyFrame, rows: int, groups: list[int] | None) -> Iterator[pl.DataFrame]:

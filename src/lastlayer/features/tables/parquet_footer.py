@@ -15,6 +15,7 @@ _MAGIC = b"PAR1"
 _DEEP = 20  # structures within structures; those of parquet are less deep
 _ROW_GROUPS, _CHUNKS, _ROWS, _ABOUT = 4, 1, 3, 3  # fields: of the file, a row group, a chunk
 _TYPE, _PATH, _VALUES, _UNPACKED = 1, 3, 5, 6  # and of what is said about a chunk
+_STATISTICS, _MISSING = 12, 3  # of which there may be none, and in them
 _BYTES = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # of a number in memory, by the number of its type
 _POINTER = 16  # bytes beside each text
 
@@ -29,6 +30,19 @@ class Footer:
     def row_groups(self) -> list[int]:
         """How many rows each row group has; one is unpacked as a whole."""
         return [int(group[_ROWS]) for group in self._content[_ROW_GROUPS]]
+
+    def width(self, column: str) -> int | None:
+        """Return how many numbers a row of a column has, as those of the first row group have.
+
+        None: that cannot be told. Whether all rows have as many shows when they are read.
+        """
+        first = self._content[_ROW_GROUPS][:1]
+        chunks = [chunk[_ABOUT] for group in first for chunk in group[_CHUNKS]]
+        own = [chunk for chunk in chunks if chunk[_PATH][0].decode() == column]
+        if len(own) != 1 or own[0].get(_STATISTICS, {}).get(_MISSING) != 0:
+            return None  # what is missing counts as a value, and so does an empty list
+        values, rows = own[0][_VALUES], first[0][_ROWS]
+        return int(values // rows) if values > rows > 0 and values % rows == 0 else None
 
     def unpacked_size(self, columns: Collection[str]) -> int:
         """Return how many bytes columns take in memory at most."""
