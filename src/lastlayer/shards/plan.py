@@ -13,9 +13,9 @@ from lastlayer.shards.reading import About, Wish
 from lastlayer.shards.work import Task
 
 FORMAT = 1  # of parts: another one gets other names
-LEAST = 64 << 20  # bytes of features in a group
+LEAST = 32 << 20  # bytes of features in a group
 FEW, MOST = 16, 4096  # groups: at least, where there are enough shards, and at most
-BESIDE_STATE = 4  # times the size of a part is how many bytes of features it stands for
+BESIDE_STATE = 8  # times the size of a part is how many bytes of features it stands for
 FAN = 8  # parts that are merged at a time
 
 
