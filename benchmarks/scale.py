@@ -9,6 +9,7 @@ python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
 
 Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
 over threads, so that what else a machine does matters little; seconds on the clock stand beside.
+Of rates, each side may use so many cores and no others, as under ``taskset``.
 """
 
 # ruff: noqa: E402  (how many threads there are is said before anything makes some)
@@ -24,13 +25,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from multiprocessing import get_context, parent_process
+from multiprocessing import current_process, get_context, parent_process
 from pathlib import Path
 
 AS_GIVEN = dict(os.environ)  # what a program has that is started as anybody would start it
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")  # one for each core: that is what is compared
-if parent_process() is not None:  # reads alone, on one core
+if parent_process() is not None and current_process().name != "ours":  # reads alone, on one core
     os.environ["POLARS_MAX_THREADS"] = "1"
 
 import numpy as np
@@ -110,8 +111,10 @@ def multiply(head: str, rows: int, kind: str = "parquet") -> tuple[float, float]
     gram = np.zeros((width, width), order="F")
     projection = torch.randn(H, WIDTH, dtype=torch.float64)
     begin = time.perf_counter(), time.process_time()
-    for _ in range(max(1, round(rows / BLOCK))):
-        wide.copy_(rows_read)
+    for start in range(0, rows, BLOCK):
+        n = min(BLOCK, rows - start)
+        wide, away, own = wide[:n], away[:n], own[:n]
+        wide.copy_(rows_read[:n])
         if head == "mean":
             sums.index_add_(0, own, wide)
             torch.index_select(centre, 0, own, out=away)
@@ -136,21 +139,31 @@ def rates(
     folder: Path, rows: int, rounds: int, heads: list[str], kinds: list[str], cores_: list[int]
 ) -> None:
     print(f"{rows:,} × {H}, {CLASSES} classes, shards of {SHARD:,}; medians of {rounds} rounds")
-    print("head          shards       cores  rows/s  read+product  share  (on the clock)")
-    context = get_context("spawn")
+    print(
+        "head          shards       cores  rows/s  read+product  share  (on the clock)", flush=True
+    )
+    usable = sorted(os.sched_getaffinity(0))
     for kind in kinds:
         files = write(folder / kind, kind, rows)
         for n_cores in cores_:
-            runner = Local(n_cores)
-            with context.Pool(n_cores) as pool:
-                pool.starmap(multiply, [("mean", BLOCK)] * n_cores)
-                learn(files[:n_cores], "mean", runner)  # everything is imported now
-                for head in heads:
-                    some = (
-                        files[: max(len(files) // 4, n_cores)] if head == "random_ridge" else files
-                    )
-                    row(head, kind, some, n_cores, rounds, pool, runner)
-            print()
+            os.sched_setaffinity(0, usable[:n_cores])  # a process that starts now has no others
+            measured = get_context("spawn").Process(
+                target=rates_on, args=(kind, files, n_cores, rounds, heads), name="ours"
+            )
+            measured.start()
+            measured.join()
+            os.sched_setaffinity(0, usable)
+
+
+def rates_on(kind: str, files: list[Path], n_cores: int, rounds: int, heads: list[str]) -> None:
+    runner = Local(n_cores)
+    with get_context("spawn").Pool(n_cores) as pool:
+        pool.starmap(multiply, [("mean", BLOCK)] * n_cores)
+        learn(files[:n_cores], "mean", runner)  # everything is imported now
+        for head in heads:
+            some = files[: max(len(files) // 4, n_cores)] if head == "random_ridge" else files
+            row(head, kind, some, n_cores, rounds, pool, runner)
+    print(flush=True)
 
 
 def row(head, kind, files, cores, rounds, pool, runner) -> None:
