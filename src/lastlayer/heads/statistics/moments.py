@@ -11,7 +11,7 @@ from torch import Tensor
 from lastlayer.blas import add_symmetric
 
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
-_CACHE = 1 << 21  # bytes that stay in the cache from one pass to the next
+_CACHE = 1 << 22  # bytes that stay in the cache from one pass to the next
 _CANCELLED = 0.01  # of a sum of squares: less of it that is left has lost digits
 _SLIM = 8  # a product is slim if one side is this many times shorter than the features
 _BLOCKS, _BLOCK = 4, 512  # of a symmetric product on a GPU: how many, and the least features of one
