@@ -1,6 +1,7 @@
 """Heads from shards: rows per second beside reading and the bare product, memory, Ray, large files.
 
 python -m benchmarks.scale rates  [--rows 160000] [--heads …] [--cores 1,2] [--folder DIR]
+python -m benchmarks.scale cores  [--rows 1280000] [--heads …] [--cores 1,2] [--folder DIR]
 python -m benchmarks.scale curves [--folder DIR]
 python -m benchmarks.scale memory [--gigabytes 4] [--plain] [--folder DIR]
 python -m benchmarks.scale large  [--classes 1000] [--steps fit,predict,advise] [--folder DIR]
@@ -9,7 +10,7 @@ python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
 
 Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
 over threads, so that what else a machine does matters little; seconds on the clock stand beside.
-Of rates, each side may use so many cores and no others, as under ``taskset``.
+Of rates and cores, a process may use so many cores and no others, as under ``taskset``.
 """
 
 # ruff: noqa: E402  (how many threads there are is said before anything makes some)
@@ -25,13 +26,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from multiprocessing import current_process, get_context, parent_process
+from multiprocessing import current_process, get_context
 from pathlib import Path
 
 AS_GIVEN = dict(os.environ)  # what a program has that is started as anybody would start it
 for threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(threads, "1")  # one for each core: that is what is compared
-if parent_process() is not None and current_process().name != "ours":  # reads alone, on one core
+if current_process().name not in ("MainProcess", "ours"):  # reads alone, on one core
     os.environ["POLARS_MAX_THREADS"] = "1"
 
 import numpy as np
@@ -46,7 +47,7 @@ from lastlayer.shards.reading import Wish
 
 H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
 HEADS = ("mean", "slda", "ridge", "random_ridge")
-WHAT = ("rates", "curves", "memory", "large", "unknown", "ray")
+WHAT = ("rates", "cores", "curves", "memory", "large", "unknown", "ray")
 
 
 # The shards
@@ -73,6 +74,15 @@ def write(folder: Path, kind: str, rows: int, h: int = H, classes: int = CLASSES
             half = z.astype(np.float16)
             ll.Features.from_arrays(half, y, test=(half[:1], y[:1])).save(files[-1])
     return files
+
+
+def copies(folder: Path, kind: str, n: int) -> list[Path]:
+    """Write one shard, and copy it: what is in shards does not matter to time and memory."""
+    (first,) = write(folder, kind, SHARD)
+    others = [first.with_stem(f"part-{number:04}") for number in range(1, n)]
+    for other in others:
+        shutil.copy(first, other)
+    return [first, *others]
 
 
 # What is done without us: reading alone, and the product alone
@@ -142,17 +152,22 @@ def rates(
     print(
         "head          shards       cores  rows/s  read+product  share  (on the clock)", flush=True
     )
-    usable = sorted(os.sched_getaffinity(0))
     for kind in kinds:
         files = write(folder / kind, kind, rows)
         for n_cores in cores_:
-            os.sched_setaffinity(0, usable[:n_cores])  # a process that starts now has no others
-            measured = get_context("spawn").Process(
-                target=rates_on, args=(kind, files, n_cores, rounds, heads), name="ours"
-            )
-            measured.start()
-            measured.join()
-            os.sched_setaffinity(0, usable)
+            on_cores(n_cores, rates_on, kind, files, n_cores, rounds, heads)
+
+
+def on_cores(n: int, do: Callable[..., None], *arguments: object) -> None:
+    """Call a function in a process that may use n cores."""
+    usable = sorted(os.sched_getaffinity(0))
+    assert n <= len(usable)
+    os.sched_setaffinity(0, usable[:n])  # a process that starts now has no others
+    measured = get_context("spawn").Process(target=do, args=arguments, name="ours")
+    measured.start()
+    os.sched_setaffinity(0, usable)
+    measured.join()
+    assert measured.exitcode == 0
 
 
 def rates_on(kind: str, files: list[Path], n_cores: int, rounds: int, heads: list[str]) -> None:
@@ -186,6 +201,28 @@ def row(head, kind, files, cores, rounds, pool, runner) -> None:
         f"{bare_clock / ours_clock:.0%}",
         flush=True,
     )
+
+
+def many_cores(
+    folder: Path, rows: int, heads: list[str], kinds: list[str], cores_: list[int]
+) -> None:
+    """Say how fast many rows are learned, on the clock, with more and more cores."""
+    print(f"{rows:,} × {H}, {CLASSES} classes, shards of {SHARD:,}")
+    print("head          shards       cores  seconds  of processors     rows/s", flush=True)
+    for kind in kinds:
+        files = copies(folder / kind, kind, rows // SHARD)
+        for head in heads:
+            for n_cores in cores_:
+                on_cores(n_cores, cores_on, kind, files, n_cores, head)
+            print(flush=True)
+
+
+def cores_on(kind: str, files: list[Path], n_cores: int, head: str) -> None:
+    runner = Local(n_cores)
+    learn(files[:n_cores], "mean", runner)  # everything is imported now
+    clock, used = learn(files, head, runner)
+    speed = len(files) * SHARD / clock
+    print(f"{head:13} {kind:12} {n_cores:5} {clock:8.1f} {used:14.1f} {speed:10,.0f}", flush=True)
 
 
 def curves(folder: Path) -> None:
@@ -295,12 +332,7 @@ def memory(folder: Path, gigabytes: float, kinds: list[str], plain: bool) -> Non
     libraries = with_libraries("lastlayer.cli", "lastlayer.shards.fit", first=first)
     for kind, each in [(kind, {"parquet": 4 * H, "safetensors": 2 * H}[kind]) for kind in kinds]:
         with tempfile.TemporaryDirectory(dir=folder) as place:
-            files = write(Path(place) / kind, kind, SHARD)
-            for number in range(
-                1, int(gigabytes * 1e9 / each / SHARD)
-            ):  # what is in it is the same
-                files.append(files[0].with_stem(f"part-{number:04}"))
-                shutil.copy(files[0], files[-1])
+            files = copies(Path(place) / kind, kind, int(gigabytes * 1e9 / each / SHARD))
             size = sum(file.stat().st_size for file in files)
             command = ["fit", str(Path(place) / kind), "--head", "slda"]
             command += ["--out", f"{place}/head.safetensors"]
@@ -401,9 +433,9 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--gigabytes", type=float, default=4.0)
     parser.add_argument("--plain", action="store_true", help="memory without pandas and pyarrow")
-    parser.add_argument("--heads", default=",".join(HEADS), help="of rates")
-    parser.add_argument("--kinds", default="parquet,safetensors", help="of rates and memory")
-    parser.add_argument("--cores", default="1,2", help="of rates")
+    parser.add_argument("--heads", default=",".join(HEADS), help="of rates and cores")
+    parser.add_argument("--kinds", default="parquet,safetensors", help="of rates, cores and memory")
+    parser.add_argument("--cores", default="1,2", help="of rates and cores")
     parser.add_argument("--steps", default="fit,predict,advise", help="of large")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     asked = parser.parse_args()
@@ -413,17 +445,15 @@ def main() -> None:
     print(f"$ python -m benchmarks.scale {' '.join(sys.argv[1:]).split(' --folder')[0]}")
     with tempfile.TemporaryDirectory(dir=asked.folder) as place:
         folder = Path(place)
+        heads, kinds = asked.heads.split(","), asked.kinds.split(",")
+        cores_ = list(map(int, asked.cores.split(",")))
         do: dict[str, Callable[[], None]] = {
             "rates": lambda: rates(
-                folder,
-                asked.rows or 160_000,
-                asked.rounds,
-                asked.heads.split(","),
-                asked.kinds.split(","),
-                list(map(int, asked.cores.split(","))),
+                folder, asked.rows or 160_000, asked.rounds, heads, kinds, cores_
             ),
+            "cores": lambda: many_cores(folder, asked.rows or 1_280_000, heads, kinds, cores_),
             "curves": lambda: curves(folder),
-            "memory": lambda: memory(folder, asked.gigabytes, asked.kinds.split(","), asked.plain),
+            "memory": lambda: memory(folder, asked.gigabytes, kinds, asked.plain),
             "large": lambda: large(
                 folder, asked.classes, asked.steps.split(","), asked.rows or 1_280_000
             ),

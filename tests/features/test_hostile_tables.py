@@ -160,6 +160,7 @@ COLUMNS = {
     "lists of one": (pl.List(pl.Float32), [[1.0]] * 4, None),
     "empty lists": (pl.List(pl.Float32), [[]] * 4, None),
     "a row that is missing": (pl.List(pl.Float32), [[1.0, 2.0, 3.0], None] * 2, None),
+    "texts": (pl.List(pl.String), [["a", "b", "c"]] * 4, None),
     "no rows": (pl.List(pl.Float32), [], None),
     "structures": (pl.Struct({"a": pl.Int8, "b": pl.Int8}), [{"a": 1, "b": 2}] * 4, None),
 }
@@ -173,6 +174,14 @@ def test_a_footer_knows_how_wide_vectors_are(tmp_path: Path, case: str) -> None:
     pl.DataFrame({"z": pl.Series("z", values, dtype), "y": [1] * len(values)}).write_parquet(path)
     assert read_footer(path).width("z") == width
     assert read_footer(path).width("x") is None
+
+
+def test_a_footer_is_believed_if_all_row_groups_agree(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    z = pl.Series("z", [[1.0, 2.0]] * 4 + [[1.0, 2.0, 3.0]] * 4, pl.List(pl.Float32))
+    z.to_frame().write_parquet(path, row_group_size=4)
+    assert read_footer(path).row_groups == [4, 4]
+    assert read_footer(path).width("z") is None
 
 
 def test_a_parquet_bomb_is_refused(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_large_batches_are_learned_and_answered_in_pieces(
     """A piece of a few rows, as a file larger than memory would be cut."""
     expected = at_once(name, preset)
     monkeypatch.setattr("lastlayer.heads.statistics.moments._ROOM", {"cpu": 7 * 8 * H})
+    monkeypatch.setattr("lastlayer.heads.statistics.class_statistics.MOST_SUMMED", 1)
     monkeypatch.setattr("lastlayer.heads.head._PIECE", 11 * H)
     monkeypatch.setattr("lastlayer.heads.statistics.class_statistics.GATHERED", 1)
     for dtype in (torch.float16, torch.float32, torch.float64):
@@ -136,7 +137,7 @@ def test_what_waited_waits_again_after_an_error(name: str, preset: str) -> None:
 
 
 def test_nothing_is_kept_of_what_is_thrown_away_on_an_error() -> None:
-    """And with the block that says so it ends, also by an error."""
+    """This ends with the block, also on an error."""
     head, large = make_head("mean", H), torch.cat([Z] * 100)
     head.observe(large, Y.repeat(100))
     before = head.statistics.mean.clone()

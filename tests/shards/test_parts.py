@@ -65,7 +65,7 @@ def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
     folder, parts = piles.parquet(tmp_path / "shards", pieces=20), tmp_path / "parts"
     undisturbed = Noting()
     whole = learn(folder, tmp_path / "other", undisturbed)
-    assert len(undisturbed.done) == 20 + 3 + 1
+    assert len(undisturbed.done) == 20 + 5 + 2 + 1
     assert [file.stem for file in (tmp_path / "other").iterdir()] == undisturbed.done[-1:]
     done: list[str] = []
     for most in (5, 14, 2, 2):
@@ -203,7 +203,7 @@ def test_an_interrupt_leaves_no_half_of_a_part(tmp_path: Path) -> None:
     assert 1 <= len(sound) < 20
     assert len(there) == len(sound) + 1  # what all parts begin with
     clf = learn(folder, parts, rest := Noting())
-    assert len(rest.done) == 20 - len(sound) + 3 + 1
+    assert len(rest.done) == 20 - len(sound) + 5 + 2 + 1
     assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
 
 

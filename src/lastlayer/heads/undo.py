@@ -88,7 +88,7 @@ def thrown_away_on_error() -> Iterator[None]:
 
 def in_block() -> bool:
     """Return whether a change made now may have to be undone."""
-    return getattr(_LOCAL, "log", None) is not None
+    return _kept() is not None
 
 
 def overwrite(

@@ -16,7 +16,7 @@ FORMAT = 1  # of parts: another one gets other names
 LEAST = 32 << 20  # bytes of features in a group
 FEW, MOST = 16, 4096  # groups: at least, where there are enough shards, and at most
 BESIDE_STATE = 8  # times the size of a part is how many bytes of features it stands for
-FAN = 8  # parts that are merged at a time
+FAN = 4  # parts that are merged at a time, by one core
 
 
 @dataclass(frozen=True)

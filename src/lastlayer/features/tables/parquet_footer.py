@@ -15,8 +15,9 @@ _MAGIC = b"PAR1"
 _DEEP = 20  # structures within structures; those of parquet are less deep
 _ROW_GROUPS, _CHUNKS, _ROWS, _ABOUT = 4, 1, 3, 3  # fields: of the file, a row group, a chunk
 _TYPE, _PATH, _VALUES, _UNPACKED = 1, 3, 5, 6  # and of what is said about a chunk
-_STATISTICS, _MISSING = 12, 3  # of which there may be none, and in them
+_STATISTICS, _MISSING = 12, 3  # optional, and in them how many values are missing
 _BYTES = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}  # of a number in memory, by the number of its type
+_NUMBERS = (1, 2, 4, 5)  # types: whole numbers and floats, of 4 and 8 bytes
 _POINTER = 16  # bytes beside each text
 
 
@@ -32,17 +33,12 @@ class Footer:
         return [int(group[_ROWS]) for group in self._content[_ROW_GROUPS]]
 
     def width(self, column: str) -> int | None:
-        """Return how many numbers a row of a column has, as those of the first row group have.
+        """Return how many numbers a row of a column has, the same in every row group.
 
         None: that cannot be told. Whether all rows have as many shows when they are read.
         """
-        first = self._content[_ROW_GROUPS][:1]
-        chunks = [chunk[_ABOUT] for group in first for chunk in group[_CHUNKS]]
-        own = [chunk for chunk in chunks if chunk[_PATH][0].decode() == column]
-        if len(own) != 1 or own[0].get(_STATISTICS, {}).get(_MISSING) != 0:
-            return None  # what is missing counts as a value, and so does an empty list
-        values, rows = own[0][_VALUES], first[0][_ROWS]
-        return int(values // rows) if values > rows > 0 and values % rows == 0 else None
+        found = {_width(group, column) for group in self._content[_ROW_GROUPS]}
+        return found.pop() if len(found) == 1 else None
 
     def unpacked_size(self, columns: Collection[str]) -> int:
         """Return how many bytes columns take in memory at most."""
@@ -62,6 +58,16 @@ def read_footer(path: Path) -> Footer:
             )
         file.seek(end - 8 - length)
         return Footer(_Compact(file.read(length)).structure())
+
+
+def _width(group: dict[int, Any], column: str) -> int | None:
+    own = [c[_ABOUT] for c in group[_CHUNKS] if c[_ABOUT][_PATH][0].decode() == column]
+    if len(own) != 1 or own[0][_TYPE] not in _NUMBERS:
+        return None
+    if own[0].get(_STATISTICS, {}).get(_MISSING) != 0:
+        return None  # what is missing counts as a value, and so does an empty list
+    values, rows = own[0][_VALUES], group[_ROWS]
+    return int(values // rows) if values > rows > 0 and values % rows == 0 else None
 
 
 def _size(chunk: dict[int, Any]) -> int:

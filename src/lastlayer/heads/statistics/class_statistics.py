@@ -284,8 +284,8 @@ class ClassStatistics(Resizable):
         if self.kind in ("pooled", "running"):
             keep(self.scatter)
         most = rows_at_once(z.shape[1], self._device)
-        if self.kind == "none" and self._in_place:  # sums take rows as they are
-            most = max(most, MOST_SUMMED)
+        if self.kind == "none" and self._in_place and self.count.numel() <= most:
+            most = max(most, MOST_SUMMED)  # sums take rows as they are, and room for classes only
         several = len(z) > most
         afresh = not self._in_place and self.count.numel() <= len(z)
         names = ["mean", "count", *(["spread"] if self.kind == "none" else [])]
@@ -325,7 +325,7 @@ class ClassStatistics(Resizable):
             norms = self.mean.new_empty(len(z)) if self._in_place else None
             change = self._change(z, groups, sign, log, norms)
             self._add_spread(z, change, log, norms)
-            self._wear_down(change.n, self._write(change, log))
+            self._wear_down(change.n, self._write(change, log), groups.size.amax())
             return None if norms is None else norms.amax()
         change = self._change(z, groups, sign, log)
         self._wear_down(self._add_scatter(z, change), self._write(change, log))
@@ -433,7 +433,7 @@ class ClassStatistics(Resizable):
 
     def _rows_of(self, classes: Tensor, log: bool) -> Tensor:
         """Return the means of some classes; they are logged first if the change may be undone."""
-        if log:
+        if log and in_block():
             return rows_before(self.mean, classes)
         out = room("old", classes.numel(), self.mean)
         return torch.index_select(self.mean, 0, classes, out=out)
@@ -444,13 +444,15 @@ class ClassStatistics(Resizable):
             return self.spread.sum()
         return self.scatter.diagonal(dim1=-2, dim2=-1).sum()
 
-    def _wear_down(self, squares: Tensor, mean: Tensor) -> None:
+    def _wear_down(self, squares: Tensor, mean: Tensor, summed: Tensor | None = None) -> None:
         """Note what rounding may have done: to the scatter, or to a mean where there is none.
 
-        The errors of many updates are independent, so their squares add up.
+        The errors of many updates are independent, so their squares add up; those of a sum of n
+        rows come to √n / 6 of one.
         """
         if self.kind == "none":
-            self.wear = self.wear + (_EPS * torch.stack(mean.aminmax()).abs().amax()).square()
+            more = (_EPS * torch.stack(mean.aminmax()).abs().amax()).square()
+            self.wear = self.wear + (more if summed is None else more * (summed / 36).clamp(min=1))
         else:
             self.wear = self.wear + (_EPS * squares).square()
 

@@ -107,9 +107,11 @@ def spread_within(rows: Tensor, own: Tensor, groups: Groups, norms: Tensor | Non
     found.masked_fill_(size <= 1, 0)
     doubtful = (found < _CANCELLED * whole) & (size > 1)
     if bool(doubtful.any()):
-        which = doubtful[place].nonzero().flatten()
-        squares = squared_distances(rows[which], own, place[which])
-        found = found.masked_fill_(doubtful, 0).index_add_(0, place[which], squares)
+        found.masked_fill_(doubtful, 0)
+        for part, where in in_cache(rows, place):
+            which = doubtful[where].nonzero().flatten()
+            squares = squared_distances(part[which], own, where[which])
+            found.index_add_(0, where[which], squares)
     return found
 
 
