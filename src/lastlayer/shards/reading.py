@@ -44,7 +44,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class About:
-    """What a shard holds, known from its labels and its first row."""
+    """What a shard holds, known from its labels and the width of its features."""
 
     width: int
     n: int  # rows that are meant
@@ -57,7 +57,7 @@ Counts = dict[str, int]  # how many rows each class has
 
 
 def look_at(shard: Shard, wish: Wish) -> tuple[About, Counts]:
-    """Read the labels of a shard and its first row, and check what can be checked by them."""
+    """Read the labels of a shard and the width of its features, and check what they tell."""
     shard.check_unchanged()
     opened = _open(shard, wish)
     found = opened.survey()
