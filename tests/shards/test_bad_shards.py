@@ -90,10 +90,10 @@ def test_it_is_named_and_nothing_is_written(
     assert "part-2.parquet" in capsys.readouterr().err
     assert not Path("head.safetensors").exists()
     assert piles.run(monkeypatch, f"{command} --broken skip") == 0
-    assert "left out 1 that could not be read: part-2.parquet" in capsys.readouterr().out
+    assert "left out 1: part-2.parquet" in capsys.readouterr().out
     assert piles.run(monkeypatch, "show head.safetensors") == 0
     shown = capsys.readouterr().out
-    assert "left out 1 that could not be read: part-2.parquet" in shown
+    assert "left out 1: part-2.parquet" in shown
     assert str(tmp_path) not in shown
     (tmp_path / "shards" / "part-2.parquet").unlink()
     clf = ll.HeadClassifier.load("head.safetensors")
@@ -193,3 +193,30 @@ def test_no_shard_is_overwritten(
         assert piles.run(monkeypatch, command) == 1
         assert "--out would overwrite an input" in capsys.readouterr().err
     assert pl.read_parquet(folder / "part-1.parquet").height > 0
+
+
+def narrow(file: Path) -> None:
+    pl.read_parquet(file).with_columns(pl.col("z").list.head(2)).write_parquet(file)
+
+
+def test_the_first_shard_does_not_decide_how_wide_features_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Most of them do, or the head that learns them."""
+    monkeypatch.chdir(tmp_path)
+    whole = ll.fit(piles.parquet(tmp_path / "shards"), "slda", label="species")
+    whole.save("head.safetensors")
+    narrow(tmp_path / "shards" / "part-0.parquet")
+    said = f"expected features of size {piles.H} as in .*part-1.parquet, got 2 in .*part-0.parquet"
+    for head in ("slda", tmp_path / "head.safetensors"):
+        with pytest.raises(DataError, match=said):
+            ll.fit(tmp_path / "shards", head, label="species")
+    command = "fit shards --head head.safetensors --label species --broken skip"
+    assert piles.run(monkeypatch, command) == 0
+    assert "left out 1: part-0.parquet (expected features of size" in capsys.readouterr().out
+    for file in (tmp_path / "shards").glob("part-[1-9]*.parquet"):
+        narrow(file)
+    clf = ll.fit(tmp_path / "shards", "slda", label="species")
+    assert clf.n_features_in_ == 2
+    with pytest.raises(DataError, match=f"{piles.H} as the head has learned, got 2 in .*part-0"):
+        ll.fit(tmp_path / "shards", tmp_path / "head.safetensors", label="species")

@@ -238,8 +238,12 @@ def test_numbers_in_names_are_sorted_as_numbers(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_meant(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="no file has that name"):
+    with pytest.raises(MissingFileError, match=r"no file matches$"):
         ll.fit(tmp_path / "*.parquet", "slda")
+    with pytest.raises(MissingFileError, match=r"to mean a bracket, write \[\[\]$"):
+        ll.fit(tmp_path / "[x]" / "*.parquet", "slda")
+    with pytest.raises(OptionError, match="expected at least one shard, got an empty list"):
+        ll.fit([], "slda")
     with pytest.raises(MissingFileError, match="expected shards in"):
         ll.fit(tmp_path, "slda")
     piles.frame(Z[:5], list(Y[:5])).write_parquet(tmp_path / "a.parquet")
@@ -256,6 +260,9 @@ def test_what_cannot_be_meant(tmp_path: Path) -> None:
 
 def test_embeddings_without_labels(tmp_path: Path) -> None:
     folder = piles.clip_retrieval(tmp_path / "clip", pieces=3)
+    for meant in (folder / "img_emb", folder / "img_emb" / "*.npy"):
+        with pytest.raises(OptionError, match=r"give .*clip, the folder that has metadata, too"):
+            ll.fit(meant, "slda")
     (folder / "metadata" / "metadata_1.parquet").unlink()
     with pytest.raises(MissingFileError, match="got 2 for 3; unpaired: number 1"):
         ll.fit(folder, "slda", label="species")

@@ -76,7 +76,8 @@ def fit_shards(
     runner = runner or Local()
     with _folder(parts) as folder:
         runner.prepare(folder, shards)
-        found = survey(shards, wish, partial(_run, runner), skip)
+        learned = int(clf.n_features_in_) if hasattr(clf, "head_") else None
+        found = survey(shards, wish, partial(_run, runner), skip, learned)
         return _learned(clf, found, wish, Parts(folder), runner, skip, progress, group_bytes)
 
 
@@ -222,4 +223,4 @@ def _sentence(found: Survey) -> str:
     for folder in {f"{Path(path).parent}{os.sep}" for path in found.broken}:
         named = [text.replace(folder, "") for text in named]
     more = f"; and {len(found.broken) - LISTED} more" if len(found.broken) > LISTED else ""
-    return f"{said}; left out {len(found.broken)} that could not be read: {'; '.join(named)}{more}"
+    return f"{said}; left out {len(found.broken)}: {'; '.join(named)}{more}"

@@ -65,7 +65,7 @@ class Shard:
 def is_sharded(source: object) -> bool:
     """Tell whether features are in several files: a folder, a pattern that matches, or a list."""
     if isinstance(source, list | tuple):
-        return bool(source) and all(isinstance(one, str | os.PathLike) for one in source)
+        return all(isinstance(one, str | os.PathLike) for one in source)
     if not isinstance(source, str | os.PathLike):
         return False
     path = a_path(source)
@@ -83,6 +83,8 @@ def list_shards(source: Sharded, rows: str = "train", embedding: str | None = No
         embedding: Which of clip-retrieval's folders of embeddings, if there are several.
     """
     if isinstance(source, list | tuple):
+        if not source:
+            raise OptionError("expected at least one shard, got an empty list")
         for one in source:
             expect(one, (str, os.PathLike), "a shard", "a path")
         found = [Shard.of(a_path(path), split=_split_of(a_path(path))) for path in source]
@@ -107,7 +109,8 @@ def _matching(pattern: Path) -> list[Shard]:
     files = [Path(name) for name in glob.glob(str(pattern), recursive=True)]
     found = _of_one_type([file for file in sorted(files, key=_by_number) if file.is_file()])
     if not found:
-        raise MissingFileError(f"expected shards at {pattern}, but no file has that name")
+        brackets = "; to mean a bracket, write [[]" if "[" in str(pattern) else ""
+        raise MissingFileError(f"expected shards at {pattern}, but no file matches{brackets}")
     return [Shard.of(file, split=_split_of(file)) for file in found]
 
 

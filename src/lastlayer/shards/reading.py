@@ -282,9 +282,15 @@ def _tables(shard: Shard) -> tuple[Table, Table | None]:
     if shard.names is not None:
         return open_shards(path, [path], shard.names), None
     if path.suffix.lower() == ".npy":
+        above = path.parent.parent
         raise OptionError(
-            f"expected labels for {path}: put them into metadata/*.parquet beside a folder "
-            "img_emb/*.npy, or write shards of .parquet or .safetensors"
+            f"expected labels for {path}: "
+            + (
+                f"give {above}, the folder that has metadata, too"
+                if (above / "metadata").is_dir()
+                else "put them into metadata/*.parquet beside a folder img_emb/*.npy, or write "
+                "shards of .parquet or .safetensors"
+            )
         )
     return open_table(path)[""], None
 

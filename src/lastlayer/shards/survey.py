@@ -1,5 +1,6 @@
 """What all shards hold together: their classes, their one width, and which cannot be read."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -47,15 +48,25 @@ class Survey:
         return replace(self, shards=left[0], abouts=left[1], broken={**self.broken, **broken})
 
 
-def survey(shards: Sequence[Shard], wish: Wish, run: Run, skip: bool) -> Survey:
-    """Look at all shards; one that cannot be read is refused, or left out."""
+def survey(
+    shards: Sequence[Shard], wish: Wish, run: Run, skip: bool, learned: int | None = None
+) -> Survey:
+    """Look at all shards; one that cannot be read, or is unlike the others, is refused or left out.
+
+    Args:
+        shards: in their order.
+        wish: which rows and columns are meant.
+        run: does tasks.
+        skip: whether to leave such a shard out.
+        learned: the size of features that a head has learned; None: the one that most shards have.
+    """
     found: dict[str, tuple[About, Counts] | LastLayerError] = {}
     for task, answer in run(_tasks(shards, wish)):
         for shard, one in zip(task["shards"], answer["looked"], strict=True):
             found[shard["path"]] = (
                 error_of(one) if "error" in one else (About(**one["about"]), one["counts"])
             )
-    return _combine([(shard, found[shard.path]) for shard in shards], skip)
+    return _combine([(shard, found[shard.path]) for shard in shards], skip, learned)
 
 
 def _tasks(shards: Sequence[Shard], wish: Wish) -> list[Task]:
@@ -70,13 +81,19 @@ def _tasks(shards: Sequence[Shard], wish: Wish) -> list[Task]:
 
 
 def _combine(
-    found: Sequence[tuple[Shard, tuple[About, Counts] | LastLayerError]], skip: bool
+    found: Sequence[tuple[Shard, tuple[About, Counts] | LastLayerError]],
+    skip: bool,
+    learned: int | None,
 ) -> Survey:
+    read = [(shard, one[0]) for shard, one in found if not isinstance(one, LastLayerError)]
+    widths = Counter(about.width for _, about in read)
+    width = learned or next((width for width, _ in widths.most_common(1)), 0)
+    usual = next((one for one in read if one[1].width == width), None)
     good: list[tuple[Shard, About]] = []
     broken: dict[str, str] = {}
     counts: Counts = {}
     for shard, one in found:
-        error = one if isinstance(one, LastLayerError) else _unlike(good, shard, one[0])
+        error = one if isinstance(one, LastLayerError) else _unlike(width, usual, shard, one[0])
         if error is not None:
             if not skip:
                 raise error
@@ -100,17 +117,15 @@ def _combine(
 
 
 def _unlike(
-    good: Sequence[tuple[Shard, About]], shard: Shard, about: About
+    width: int, like: tuple[Shard, About] | None, shard: Shard, about: About
 ) -> LastLayerError | None:
-    """Say in what a shard differs from the first one, if in anything that matters."""
-    if not good:
-        return None
-    first, usual = good[0]
-    if about.width != usual.width:
+    """Say in what a shard differs from a usual one, or from what a head has learned."""
+    if like is None or about.width != width:
+        as_what = "as the head has learned" if like is None else f"as in {like[0].path}"
         return DataError(
-            f"expected features of size {usual.width} as in {first.path}, got {about.width} in "
-            f"{shard.path}"
+            f"expected features of size {width} {as_what}, got {about.width} in {shard.path}"
         )
+    first, usual = like
     if about.split != usual.split:
         columns = [one.split or "none" for one in (usual, about)]
         return DataError(

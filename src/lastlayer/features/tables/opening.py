@@ -88,7 +88,7 @@ def data_files(folder: Path) -> list[Path]:
     if not state.is_file():
         raise MissingFileError(
             f"expected a table, or a folder that save_to_disk of Hugging Face's datasets made, "
-            f"but {folder} has no state.json"
+            f"but {folder} has no state.json; only fit takes a folder of shards"
         )
     listed = _json(state).get("_data_files")
     names = [entry.get("filename") for entry in listed or () if isinstance(entry, dict)]
