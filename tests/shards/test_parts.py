@@ -19,6 +19,7 @@ from torch import Tensor
 
 import lastlayer as ll
 from lastlayer.errors import DataError, LastLayerError
+from lastlayer.shards import work
 from lastlayer.shards.fit import Runner, fit_shards
 from lastlayer.shards.listing import Shard
 from lastlayer.shards.local import Local
@@ -209,6 +210,26 @@ def test_an_interrupt_leaves_no_half_of_a_part(tmp_path: Path) -> None:
     clf = learn(folder, parts, rest := Noting())
     assert len(rest.done) == 20 - len(sound) + 5 + 2 + 1
     assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
+
+
+def test_the_command_stopped_says_where_parts_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    piles.parquet(tmp_path / "shards", pieces=2)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setitem(work._DO, "learn", interrupted)  # type: ignore[arg-type]
+        assert piles.run(monkeypatch, "fit shards --head slda --label species --out head.st") == 130
+    said = "stopped: parts are in head.st.parts; rerun the same command to resume\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert piles.run(monkeypatch, "fit shards --head slda --label species --out head.st") == 0
+    assert not Path("head.st.parts").exists()
+    assert piles.run(monkeypatch, "show head.st") == 0  # whatever its name
+    assert "head.st: a head, slda" in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with signals")

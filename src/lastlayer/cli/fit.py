@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lastlayer.cli.app import USE, app
+from lastlayer.cli.app import USE, app, stopping
 from lastlayer.cli.extract import RayOption
 from lastlayer.cli.out import Force, room_for_head
 from lastlayer.cli.text import count, describe_calibration
@@ -107,14 +107,19 @@ def fit(
     if goes_on and (wrong := given.keys() - {"epochs", "calibration"}):
         raise OptionError(f"{head} keeps its settings: leave out {', '.join(sorted(wrong))}")
     found: Any = features
+    outcome = "nothing was written"  # of a fit that Ctrl-C ends
     if sharded := goes_by_shards(features, head):
         folder = parts or place.with_name(f"{place.name}.parts")
         given |= {"rows": rows, "embedding": embedding, "label": label, "parts": folder}
+        outcome = f"parts are in {folder}; rerun the same command to resume"
     else:
         found = read_rows(features, rows, embedding=embedding, label=label)
         given |= {} if parts is None else {"parts": parts}
     given |= {"broken": broken, "ray": ray}
-    with bar(f"{features}, {head}", show=sharded, unit="rows") as tell:
+    with (
+        stopping(outcome),
+        bar(f"{features}, {head}", show=sharded, unit="rows") as tell,
+    ):
         if goes_on:
             clf = update(Path(head), partial(train, found, **given, progress=tell), place)
         else:

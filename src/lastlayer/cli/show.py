@@ -27,14 +27,22 @@ def show(
     every: Annotated[bool, typer.Option("--all", help="List every class.")] = False,
 ) -> None:
     """Show what a file is: its kind, size, classes and counts, and what can be done with it."""
-    from lastlayer.files import kind_of_file  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.features.tables import SUFFIXES  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.files import kind_of_file  # noqa: PLC0415
 
     if not file.exists():
         raise MissingFileError(f"no such file: {file}")
     if file.is_dir() or file.suffix == ".sqlite":
         _show_results(file)
         return
-    kind = kind_of_file(file) if file.suffix == ".safetensors" else None
+    # A head may have been given any name; a table is told by its own.
+    ours = file.suffix == ".safetensors" or file.suffix.lower() not in SUFFIXES
+    try:
+        kind = kind_of_file(file) if ours else None
+    except FileFormatError:
+        if file.suffix == ".safetensors":
+            raise
+        kind = None
     shown = {"features": _show_features, "head": _show_head}
     if kind is None:
         _show_table(file)
