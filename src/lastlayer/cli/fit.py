@@ -116,10 +116,7 @@ def fit(
         found = read_rows(features, rows, embedding=embedding, label=label)
         given |= {} if parts is None else {"parts": parts}
     given |= {"broken": broken, "ray": ray}
-    with (
-        stopping(outcome),
-        bar(f"{features}, {head}", show=sharded, unit="rows") as tell,
-    ):
+    with stopping(outcome), bar(f"{features}, {head}", show=sharded, unit="rows") as tell:
         if goes_on:
             clf = update(Path(head), partial(train, found, **given, progress=tell), place)
         else:

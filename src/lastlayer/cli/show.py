@@ -1,6 +1,7 @@
 """The command that shows what is in a file."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,14 +36,10 @@ def show(
     if file.is_dir() or file.suffix == ".sqlite":
         _show_results(file)
         return
-    # A head may have been given any name; a table is told by its own.
-    ours = file.suffix == ".safetensors" or file.suffix.lower() not in SUFFIXES
-    try:
-        kind = kind_of_file(file) if ours else None
-    except FileFormatError:
-        if file.suffix == ".safetensors":
-            raise
-        kind = None
+    kind = kind_of_file(file) if file.suffix == ".safetensors" else None
+    if file.suffix.lower() not in SUFFIXES:  # a head may have any name
+        with suppress(FileFormatError):
+            kind = kind_of_file(file)
     shown = {"features": _show_features, "head": _show_head}
     if kind is None:
         _show_table(file)

@@ -26,9 +26,7 @@ class Rows:
     z: Tensor  # (n, h) float16 or float32
     y: Tensor | None  # (n,) int64
     names: tuple[str, ...] = ()  # what the classes are called
-    columns: tuple[
-        str, ...
-    ] = ()  # what z was read from: one name for each of its columns, or for all
+    columns: tuple[str, ...] = ()  # what z was read from: a name for each of its columns, or one
 
 
 Source = Features | str | os.PathLike[str] | list[Rows]

@@ -123,8 +123,8 @@ def keep(tensor: Tensor) -> None:
 
 
 def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Return the rows (k, h) of a tensor as they are, to be kept until the outermost block ends."""
-    if not tensor.is_cpu or _kept() is None:
+    """Return rows (k, h) of a tensor, in a block, to be kept until the outermost one ends."""
+    if not tensor.is_cpu:
         return tensor[rows]
     out = _lent(torch.Size((rows.numel(), *tensor.shape[1:])), tensor)
     return torch.index_select(tensor, 0, rows, out=out)

@@ -204,10 +204,9 @@ class _OfTable:
 
     def _width(self) -> int:
         columns = self.chosen[0].embedding
-        if len(columns) == 1 and self.features.known_width is not None:
-            known = self.features.known_width(columns[0])
-            if known is not None:
-                return known
+        known = self.features.known_width(columns[0]) if len(columns) == 1 else None
+        if known is not None:
+            return known
         read = next(iter(self.features.read_pieces(columns, [], 1, most=1)))
         return int(stacked(self.features, columns, read).shape[1])
 

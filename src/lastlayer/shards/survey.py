@@ -49,7 +49,7 @@ class Survey:
 
 
 def survey(
-    shards: Sequence[Shard], wish: Wish, run: Run, skip: bool, learned: int | None = None
+    shards: Sequence[Shard], wish: Wish, run: Run, skip: bool, learned: int | None
 ) -> Survey:
     """Look at all shards; one that cannot be read, or is unlike the others, is refused or left out.
 

@@ -25,14 +25,15 @@ class Table:
         get: Reads columns of numbers, and columns of labels, which may be of any type.
         stream: Reads the same, a fixed number of rows at a time, and if wished only the first few;
             None: the file can only be read whole.
-        known_width: Says how many numbers a row of a column has, without reading it, or None.
+        known_width: Says how many numbers a row of a column has, without reading it; None: it
+            cannot be told so.
     """
 
     source: str
     columns: Mapping[str, int]
     get: Read
     stream: Stream | None = None
-    known_width: Callable[[str], int | None] | None = None
+    known_width: Callable[[str], int | None] = lambda name: None
 
     def read(self, numbers: Sequence[str], labels: Sequence[str]) -> dict[str, Array]:
         """Read some columns, and nothing else; all have one value, or vector, for each row."""
