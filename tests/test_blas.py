@@ -167,3 +167,20 @@ def test_threads_of_one_core_each_have_one_of_blas() -> None:
     with one_core_each(2) as pool:
         assert list(pool.map(lambda _: threads(), range(4))) == [{1}] * 4
     assert threads() == {3}
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_a_block_that_an_interrupt_keeps_from_ending_ends_with_its_frame(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(self: object) -> None:
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        with blas_threads(1):
+            assert threads() == {1}
+            monkeypatch.setattr(blas._Limit, "end", interrupt)
+
+    with contextlib.suppress(KeyboardInterrupt):
+        work()
+    assert threads() == {3}

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -79,27 +79,28 @@ def _dsyrk() -> Callable[..., None] | None:
 class _Limit:
     """How many threads BLAS has: a setting of the process, and who needs it as it is."""
 
-    def __init__(self) -> None:
-        self._lock, self._users = threading.RLock(), 0
-        self._set: Any = None
+    lock = threading.RLock()
+    users: ClassVar[set[int]] = set()
+    restore: ClassVar[Callable[[], None] | None] = None
 
-    def enter(self, n: int) -> None:
-        with self._lock:
-            if self._users == 0:
+    def __init__(self, n: int) -> None:
+        with self.lock:
+            if _Limit.restore is None:
                 _anybody_may_set()
-                self._set = _libraries().limit(limits=n)
-            self._users += 1
+                _Limit.restore = _libraries().limit(limits=n).restore_original_limits
+            self.users.add(id(self))
 
-    def leave(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
+    def end(self) -> None:
+        with self.lock:
+            self.users.discard(id(self))
+            if not self.users and _Limit.restore is not None:
                 _anybody_may_set()
-                self._set.restore_original_limits()
+                _Limit.restore()
+                _Limit.restore = None
                 _anybody_may_set()
 
-
-_LIMIT = _Limit()
+    # An interrupt may keep the block from ending it: then it ends with the block's frame.
+    __del__ = end
 
 
 @contextmanager
@@ -111,11 +112,11 @@ def blas_threads(n: int) -> Iterator[None]:
     if blas is None:
         yield
         return
-    _LIMIT.enter(n)
+    limit = _Limit(n)
     try:
         yield
     finally:
-        _LIMIT.leave()
+        limit.end()
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from streams import H, assert_same_bits, blobs, snapshot
 from lastlayer.errors import DataError
 from lastlayer.heads import Head, load_head, make_head
 from lastlayer.heads.statistics.class_statistics import GATHERED
-from lastlayer.heads.undo import AllOrNothing, thrown_away_on_error
 
 CASES = [("mean", "exact"), ("mean", "paper"), ("slda", "exact"), ("slda", "paper")]
 every_case = pytest.mark.parametrize(("name", "preset"), CASES)
@@ -23,7 +23,7 @@ def waiting(name: str, preset: str) -> Head:
     head = make_head(name, H, preset=preset)
     for row in range(len(Y)):
         head.observe(Z[row : row + 1], Y[row : row + 1])
-    assert head.statistics._waiting > 0
+    assert head._unfolded._waiting > 0
     return head
 
 
@@ -57,7 +57,7 @@ def test_copies_files_and_moves_hold_what_waited(name: str, preset: str, tmp_pat
         waiting(name, preset).to("cpu"),
         waiting(name, preset).double(),
     ):
-        assert got.statistics._waiting == 0
+        assert got._unfolded._waiting == 0
         torch.testing.assert_close(got(Z), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -86,7 +86,7 @@ def test_no_more_wait_than_is_stated(name: str, preset: str) -> None:
     head = make_head(name, H, preset=preset)
     for _ in range(3 * GATHERED // 50):
         head.observe(Z[:50], Y[:50])
-        assert head.statistics._waiting <= GATHERED
+        assert head._unfolded._waiting <= GATHERED
     assert head.statistics.total == 50 * (3 * GATHERED // 50)
 
 
@@ -125,35 +125,30 @@ def test_what_waited_waits_again_after_an_error(name: str, preset: str) -> None:
     """Rows that came in a block that fails may not stand where others waited before it."""
     head, expected = waiting(name, preset), snapshot(waiting(name, preset))
 
-    def go_on() -> None:
-        with AllOrNothing(head):
-            for _ in range(2 * GATHERED // len(Y) + 1):
-                head.observe(Z.flip(0), Y)
-            raise KeyboardInterrupt
+    def then_stop() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for _ in range(2 * GATHERED // len(Y) + 1):
+            yield Z.flip(0), Y
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        go_on()
+        head.observe_all(then_stop())
     assert_same_bits(snapshot(head), expected)
 
 
 def test_nothing_is_kept_of_what_is_thrown_away_on_an_error() -> None:
-    """This ends with the block, also on an error."""
     head, large = make_head("mean", H), torch.cat([Z] * 100)
     head.observe(large, Y.repeat(100))
     before = head.statistics.mean.clone()
 
-    def fail() -> None:
-        with AllOrNothing(head):
-            head.observe(large + 1, Y.repeat(100))
-            raise KeyboardInterrupt
+    def then_stop() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        yield large + 1, Y.repeat(100)
+        raise KeyboardInterrupt
 
-    with thrown_away_on_error(), pytest.raises(KeyboardInterrupt):
-        fail()
-    torn = head.statistics.mean.clone()
-    assert not torch.equal(torn, before)
-    with pytest.raises(KeyboardInterrupt):
-        fail()
-    assert torch.equal(head.statistics.mean, torn)
+    for disposable in (False, True):
+        head.disposable = disposable
+        with pytest.raises(KeyboardInterrupt):
+            head.observe_all(then_stop())
+        assert torch.equal(head.statistics.mean, before) != disposable
 
 
 MANY = {

@@ -11,6 +11,7 @@ from torch import Tensor
 from lastlayer.errors import DataError
 from lastlayer.heads import Head, make_head
 from lastlayer.heads.statistics.class_statistics import MOST_SUMMED, ClassStatistics
+from lastlayer.heads.undo import AllOrNothing
 
 OPTIONS = {
     "mean": {},
@@ -145,6 +146,7 @@ def test_the_statistics_are_those_of_the_data(scatter: str, stream: Stream) -> N
     statistics = ClassStatistics(stream.z.shape[1], 5, scatter)
     for z, y in stream.batches(torch.arange(len(stream.y))):
         statistics.add(z, y)
+    statistics.fold()
     pooled = torch.zeros(stream.z.shape[1], stream.z.shape[1], dtype=torch.float64)
     for c in stream.y.unique().tolist():
         rows = stream.z[stream.y == c]
@@ -194,7 +196,7 @@ def test_rows_alone_in_their_class_count_as_others_do(
         before = {name: t.clone() for name, t in pooled.state_dict().items()}
         with monkeypatch.context() as patched:
             patched.setattr(f"{module}.add_gram", fail)
-            with pytest.raises(DataError, match="Injected"):
+            with pytest.raises(DataError, match="Injected"), AllOrNothing(pooled):
                 pooled.add(z[rows], y[rows])
         for name, tensor in pooled.state_dict().items():
             assert torch.equal(tensor, before[name])
@@ -240,7 +242,7 @@ def test_new_tensors_or_old_ones_overwritten_are_the_same(
         with monkeypatch.context() as patched:
             patched.setattr(f"{module}.IN_PLACE", frozenset())
             before = {name: t.clone() for name, t in afresh.state_dict().items()}
-            with pytest.raises(DataError, match="Injected"):
+            with pytest.raises(DataError, match="Injected"), AllOrNothing(afresh):
                 _fail_after(afresh, z[rows], y[rows], patched)
             for name, tensor in afresh.state_dict().items():
                 assert torch.equal(tensor, before[name])

@@ -1,10 +1,11 @@
 """The contract of a head: ``observe`` learns from a batch, ``forward`` returns logits."""
 
+import copy
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, cast
 
@@ -45,18 +46,20 @@ from lastlayer.heads.kinds import (
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.resizable import Resizable
-from lastlayer.heads.undo import AllOrNothing
+from lastlayer.heads.undo import AllOrNothing, Lock, settle
 from lastlayer.names import printable
 
 Preset = Literal["exact", "paper"]
 _PIECE = 1 << 20  # features, or logits, that are worked on at once
 
 
-@contextmanager
-def learning() -> Iterator[None]:
-    """Disable gradients but make ordinary tensors: those of inference mode could not be changed."""
-    with torch.inference_mode(False), torch.no_grad():
-        yield
+def learning() -> AbstractContextManager[object]:
+    """Make ordinary tensors in this block: those of inference mode could not be changed later.
+
+    Nothing that a head computes has gradients, so they need not be disabled: an interrupt at the
+    wrong moment would leave them disabled for good.
+    """
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
 
 
 class Head(Resizable, ABC):
@@ -64,6 +67,9 @@ class Head(Resizable, ABC):
 
     Classes are the integers 0…n_classes−1. They need not be declared: a head grows when a label
     beyond those it knows arrives. Everything learned is a parameter or a buffer.
+
+    Any number of threads may use a head at once. Changes are made one after the other, and an
+    answer reflects some whole number of them.
 
     Args:
         in_features: the size h of a feature vector.
@@ -74,6 +80,7 @@ class Head(Resizable, ABC):
 
     name: str
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
+    disposable = False  # whether it is thrown away after an error, so that nothing need be undone
     preset: Preset
     seen: Tensor  # (n_classes,) bool: which classes have been observed
 
@@ -87,6 +94,8 @@ class Head(Resizable, ABC):
         self._calibration: Calibration | None = None
         self._derived: dict[str, Any] = {}  # what was made of the head as it is, when asked for
         self._stale = True
+        self._lock = Lock()  # taken by every public method that reads or changes what was learned
+        self._under_way: AllOrNothing | None = None  # what is under way, or was interrupted
         self.register_buffer("seen", torch.zeros(n_classes, dtype=torch.bool))
 
     @property
@@ -155,17 +164,49 @@ class Head(Resizable, ABC):
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
         z, y, most = self._check_batch(z, y)
+        with self._lock:
+            if self._under_way is not None:
+                settle(self)
+            if not self._put_aside(z, y, most):
+                with AllOrNothing(self), learning():
+                    self._take(z, y, most)
+
+    def observe_all(self, batches: Iterable[tuple[Tensor, Tensor]], n_classes: int = 0) -> None:
+        """Learn from several batches as one change: after an error from none of them.
+
+        Args:
+            batches: features (n, h) and labels (n,) of each.
+            n_classes: classes to declare, beside those of the batches.
+        """
+        n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
+        with self._lock:
+            settle(self)
+            with AllOrNothing(self), learning():
+                if n_classes > self.n_classes:
+                    self._grow(n_classes)
+                for z, y in batches:
+                    self._take_checked(z, y)
+
+    def _take_checked(self, z: Tensor, y: Tensor) -> None:
+        """Check a batch and learn from it, as part of a change."""
+        z, y, most = self._check_batch(z, y)
+        if not self._put_aside(z, y, most):
+            self._take(z, y, most)
+
+    def _put_aside(self, z: Tensor, y: Tensor, most: int) -> bool:
+        """Return whether a batch needs nothing more now: it is empty, or it can wait."""
         # A calibration goes out of date with the change, or not at all: then nothing waits.
         may_wait = self._calibration is None or self._calibration.stale
-        if most < 0 or (may_wait and most < self.n_classes and self._wait(z, y)):
-            return
-        with AllOrNothing(self), learning():
-            if most >= self.n_classes:
-                self._grow(most + 1)
-            self.seen = self.seen.index_fill(0, y, True)
-            self._learn(z, y)
-            self._outdate()
-            self._stale = True
+        return most < 0 or (may_wait and most < self.n_classes and self._wait(z, y))
+
+    def _take(self, z: Tensor, y: Tensor, most: int) -> None:
+        """Learn from a checked batch, as part of a change."""
+        if most >= self.n_classes:
+            self._grow(most + 1)
+        self.seen = self.seen.index_fill(0, y, True)
+        self._learn(z, y)
+        self._outdate()
+        self._stale = True
 
     def forward(self, z: Tensor) -> Tensor:
         """Return the logits (n, n_classes); under "exact" a class never seen gets −∞."""
@@ -181,13 +222,14 @@ class Head(Resizable, ABC):
         """
         if unknown is None:
             return self._by_pieces(z, lambda part: self._scores(part).argmax(dim=-1))
-        limit = self.limit(unknown)
+        with self._lock:
+            limit = self.limit(unknown)
 
-        def answer(part: Tensor) -> Tensor:
-            logits, novelty = self._judge(part)
-            return logits.argmax(dim=-1).masked_fill(novelty > limit, -1)
+            def answer(part: Tensor) -> Tensor:
+                logits, novelty = self._judge(part)
+                return logits.argmax(dim=-1).masked_fill(novelty > limit, -1)
 
-        return self._by_pieces(z, answer)
+            return self._by_pieces(z, answer)
 
     def novelty(self, z: Tensor) -> Tensor:
         """Return how strange each input is (n,), in float64: the larger, the less it is known.
@@ -199,7 +241,8 @@ class Head(Resizable, ABC):
 
     def judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and novelty at once, for less work than one after the other."""
-        judged = [self._judge(part) for part in self._pieces(self._ready(z))]
+        with self._lock:
+            judged = [self._judge(part) for part in self._pieces(self._ready(z))]
         logits, novelty = zip(*judged, strict=True)
         return torch.cat(logits), torch.cat(novelty)
 
@@ -209,13 +252,15 @@ class Head(Resizable, ABC):
         Logits are divided by ``temperature`` before the softmax. Without ``calibrate`` that is the
         head's own, and of heads trained by gradient 1: they order the classes, little more.
         """
-        _ = self.temperature  # before the work: it may be out of date
-        return self._by_pieces(z, lambda part: self.probabilities_of(self._scores(part)))
+        with self._lock:
+            _ = self.temperature  # before the work: it may be out of date
+            return self._by_pieces(z, lambda part: self.probabilities_of(self._scores(part)))
 
     def probabilities_of(self, logits: Tensor) -> Tensor:
         """Return the probabilities that belong to logits (n, n_classes) of this head."""
-        evidence = logits if self._calibration is None else self._evidence(logits)
-        return torch.softmax(evidence.double() / self.temperature, dim=-1)
+        with self._lock:
+            evidence = logits if self._calibration is None else self._evidence(logits)
+            return torch.softmax(evidence.double() / self.temperature, dim=-1)
 
     @property
     def temperature(self) -> float:
@@ -223,11 +268,11 @@ class Head(Resizable, ABC):
 
         Where the head has changed since it was calibrated it is unknown: NotCalibratedError.
         """
-        if self._calibration is None:
-            self._check_learned()
-            self._refresh_if_stale()
-            return self._own_temperature()
-        return self._calibrated().temperature
+        with self._lock:
+            if self._calibration is None:
+                self._make_ready()
+                return self._own_temperature()
+            return self._calibrated().temperature
 
     def limit(self, unknown: float) -> float:
         """Return the novelty above which ``predict(z, unknown)`` answers −1."""
@@ -262,6 +307,10 @@ class Head(Resizable, ABC):
         >>> round((answers == -1).double().mean().item(), 3)
         0.046
         """
+        with self._lock:
+            self._calibration = self._calibrate(z, y)
+
+    def _calibrate(self, z: Tensor, y: Tensor) -> Calibration:
         z = self._ready(z)
         check_label_kind(y, len(z))
         if not len(z):
@@ -278,12 +327,13 @@ class Head(Resizable, ABC):
             evidence.append(self._evidence(logits)[wanted[start : start + len(part)]])
             start += len(part)
         temperature = fit_temperature(torch.cat(evidence), y[fitted])
-        self._calibration = Calibration.of(temperature, torch.cat(novelty))
+        return Calibration.of(temperature, torch.cat(novelty))
 
     def _by_pieces(self, z: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
         """Check the queries, and answer them piece by piece."""
-        z = self._ready(z)
-        parts = [answer(part) for part in self._pieces(z)]
+        with self._lock:
+            z = self._ready(z)
+            parts = [answer(part) for part in self._pieces(z)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _ready(self, z: Tensor) -> Tensor:
@@ -294,9 +344,15 @@ class Head(Resizable, ABC):
                 "its inputs: use head.as_module() or head.export_onnx(path)"
             )
         z = self._check_features(z, move=False)
+        self._make_ready()
+        return z
+
+    def _make_ready(self) -> None:
+        """Make sure that it can answer."""
+        if self._under_way is not None:
+            settle(self)
         self._check_learned()
         self._refresh_if_stale()
-        return z
 
     def _pieces(self, z: Tensor) -> Sequence[Tensor]:
         """Cut queries into pieces, so that intermediate results stay small."""
@@ -304,11 +360,10 @@ class Head(Resizable, ABC):
 
     def _scores(self, z: Tensor) -> Tensor:
         """Return the logits of some rows."""
-        with torch.no_grad():
-            logits = self._logits(z.to(self.seen.device, non_blocking=True))
-            if self.preset == "exact" and not self._all_seen():
-                logits = logits.masked_fill(~self.seen, -torch.inf)
-            return logits
+        logits = self._logits(z.to(self.seen.device, non_blocking=True))
+        if self.preset == "exact" and not self._all_seen():
+            logits = logits.masked_fill(~self.seen, -torch.inf)
+        return logits
 
     def merge(self, other: "Head") -> Self:
         """Return a new head, equal to one that had observed everything that both have."""
@@ -319,12 +374,16 @@ class Head(Resizable, ABC):
                 f"got '{other.name}' with {other.settings}"
             )
         self._check_able("merges", "be merged")
-        names = self._joint_names(other)
-        with learning():
+        # In one order, whichever of two threads merges which with which.
+        first, second = sorted((self, other), key=id)
+        with first._lock, second._lock, learning():
+            settle(self)
+            settle(other)
+            names = self._joint_names(other)
             merged = self._merge(other)
-        merged._class_names = names
-        merged._calibration = self._calibration or other._calibration
-        merged._outdate()
+            merged._class_names = names
+            merged._calibration = self._calibration or other._calibration
+            merged._outdate()
         return merged
 
     def forget(self, z: Tensor, y: Tensor) -> None:
@@ -335,21 +394,23 @@ class Head(Resizable, ABC):
         """
         self._check_able("forgets", "forget samples")
         z, y, most = self._check_batch(z, y)
-        if most >= self.n_classes:
-            raise self._unknown_class(most)
-        if most < 0:
-            return
-        self._check_counts(y)
-        with AllOrNothing(self), learning():
+        with self._lock:
+            settle(self)
+            if most >= self.n_classes:
+                raise self._unknown_class(most)
+            if most < 0:
+                return
+            self._check_counts(y)
             try:
-                self._forget(z, y)
+                with AllOrNothing(self), learning():
+                    self._forget(z, y)
+                    self._outdate()
+                    self._stale = True
             except ImpossibleError as error:
                 of = "" if error.c is None else f" of {self._called(error.c)}"
                 raise DataError(
                     f"cannot forget these {len(y)} samples{of}: {error.reason}; nothing was changed"
                 ) from None
-            self._outdate()
-            self._stale = True
 
     def forget_class(self, y: int) -> None:
         """Make it as if class ``y`` had never been observed."""
@@ -358,14 +419,16 @@ class Head(Resizable, ABC):
             number = operator.index(y)
         except TypeError:
             raise self._unknown_class(y) from None
-        if isinstance(y, bool) or not 0 <= number < self.n_classes:
-            raise self._unknown_class(y)
-        with AllOrNothing(self), learning():
-            self._forget_class(number)
-            stays = torch.arange(self.n_classes, device=self.seen.device) != number
-            self.seen = self.seen & stays
-            self._outdate()
-            self._stale = True
+        with self._lock:
+            settle(self)
+            if isinstance(y, bool) or not 0 <= number < self.n_classes:
+                raise self._unknown_class(y)
+            with AllOrNothing(self), learning():
+                self._forget_class(number)
+                stays = torch.arange(self.n_classes, device=self.seen.device) != number
+                self.seen = self.seen & stays
+                self._outdate()
+                self._stale = True
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Return an ordinary layer that predicts the same class: mean, median and slda have one.
@@ -407,10 +470,13 @@ class Head(Resizable, ABC):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if dtype not in (torch.float32, torch.float64):
             raise ArgumentError(f"expected dtype torch.float32 or float64, got {short(dtype)}")
-        self._check_learned()
+        with self._lock:
+            return self._answering(unknown, dtype, divide_by)
+
+    def _answering(self, unknown: float | None, dtype: torch.dtype, divide_by: float) -> Inference:
+        self._make_ready()
         limit = None if unknown is None else self.limit(unknown)
         temperature = self.temperature
-        self._refresh_if_stale()
         with learning():
             graph = Graph(dtype, self.seen.device)
             z = Value(graph, "z")
@@ -452,20 +518,46 @@ class Head(Resizable, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
-        parts = {"class_names": self.class_names, "calibration": self.calibration_part}
-        write_head(path, self.name, self.settings, self.state_dict(), parts)
+        with self._lock:
+            parts = {"class_names": self.class_names, "calibration": self.calibration_part}
+            write_head(path, self.name, self.settings, self.state_dict(), parts)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Load the state of such a head, with any number of classes; on error stay as before."""
-        with AllOrNothing(self):
+        with self._lock:
+            settle(self)
             try:
-                found = super().load_state_dict(*args, **kwargs)
-                self._outdate()
-                return found
+                with AllOrNothing(self):
+                    found = super().load_state_dict(*args, **kwargs)
+                    self._outdate()
+                    return found
             except (AttributeError, KeyError, RuntimeError) as error:
                 raise StateError(
                     f"expected the state of such a '{self.name}' head: {short(error, 300)}"
                 ) from error
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what it has learned by name: not copies, so later changes may show in it."""
+        with self._lock:
+            settle(self)
+            return super().state_dict(*args, **kwargs)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        with self._lock:
+            settle(self)
+            return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy of its own, while no other thread changes it."""
+        with self._lock:
+            settle(self)
+            made = memo[id(self)] = type(self).__new__(type(self))
+            made.__dict__.update(copy.deepcopy(self.__dict__, memo))
+            return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state for a pickle: copies, since other threads may go on changing it."""
+        return copy.deepcopy(self).__dict__
 
     @abstractmethod
     def _learn(self, z: Tensor, y: Tensor) -> None:
@@ -481,9 +573,14 @@ class Head(Resizable, ABC):
     def _refresh_if_stale(self) -> None:
         if self._stale:
             with AllOrNothing(self), learning():
-                self._refresh()
-                self._derived = {}
-                self._stale = False
+                self._renew()
+
+    def _renew(self) -> None:
+        """Refresh what is stale, as part of a change."""
+        if self._stale:
+            self._refresh()
+            self._derived = {}
+            self._stale = False
 
     def _grow(self, n_classes: int) -> None:
         """Make room for classes up to ``n_classes``; subclasses extend their own state too."""
@@ -505,8 +602,7 @@ class Head(Resizable, ABC):
     def _judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits (n, n_classes) of some rows, and how strange they are (n,)."""
         logits = self._scores(z)
-        with torch.no_grad():
-            novelty = self._novelty(z.to(self.seen.device), logits)
+        novelty = self._novelty(z.to(self.seen.device), logits)
         return logits, novelty.double().nan_to_num(torch.finfo(torch.float64).max)
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:

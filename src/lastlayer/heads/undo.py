@@ -2,33 +2,41 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-_LOCAL = threading.local()
-# .log: what was overwritten in place since the outermost block began; None outside of blocks
-# .thrown_away: whether modules are given up after an error, so that nothing is kept
-# .spare, .used: memory for what is kept until it ends; fresh memory each time would be slow
-_SPARE = 1 << 23  # numbers that are kept free for the next block
+_SPARE = 1 << 23  # numbers of memory that a log keeps for the next change
 _NOTHING = torch.empty(0, dtype=torch.float64)
+
+
+class Lock(type(threading.RLock())):  # type: ignore[misc]
+    """A re-entrant lock that a copy or a pickle has anew.
+
+    It is entered and left in C, so that an interrupt cannot come between and leave it taken.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Lock, ()
 
 
 class AllOrNothing:
     """Put a module and its parts back if the block ends with an error, an interrupt among them.
 
     It remembers which objects the attributes and buffers were, which costs next to nothing. So a
-    change must make new objects. Where that is too dear, ``overwrite`` keeps the rows it replaces;
-    and rows beyond what counts as filled may be written freely.
+    change must make new objects. Where that is too dear, a part has a ``log`` of what it
+    overwrites; and rows beyond what counts as filled may be written freely.
+
+    An interrupt may strike while ``__exit__`` itself runs, or before it begins. Then the module
+    still holds the block, and whoever uses the module next calls ``settle``, which ends it.
+    Blocks do not nest: neither two of one module, nor those of a module and of its part.
 
     >>> import torch
     >>> module = nn.Module()
     >>> module.register_buffer("x", torch.zeros(3))
     >>> try:
     ...     with AllOrNothing(module):
-    ...         overwrite(module.x, torch.tensor([1]), torch.ones(1))
     ...         module.x = torch.cat([module.x, module.x])
     ...         raise KeyboardInterrupt
     ... except KeyboardInterrupt:
@@ -36,119 +44,155 @@ class AllOrNothing:
     tensor([0., 0., 0.])
     """
 
-    __slots__ = ("_before", "_begin", "_module")
+    __slots__ = ("__weakref__", "_before", "_logs", "_module", "active")
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
+        self._before: list[tuple[Any, ...]] = []
+        self._logs: list[Log] = []
+        self.active = False  # one attribute decides whether the change counts as made
 
     def __enter__(self) -> None:
-        log: list[Any] | None = getattr(_LOCAL, "log", None)
-        self._begin = -1 if log is None else len(log)
-        self._before = [(part, part.__dict__.copy(), part._buffers.copy(), part._modules.copy())
-                        for part in _parts(self._module)]  # fmt: skip
-        if log is None:
-            _LOCAL.log, _LOCAL.used = [], 0
+        if self._module.__dict__.get("disposable", False):
+            return
+        settle(self._module)
+        self._module.__dict__["_under_way"] = self  # not active yet, so there is nothing to undo
+        for part in _parts(self._module):
+            if part is not self._module:
+                settle(part)
+            self._before.append((part, *(found.copy() for found in _dicts(part))))
+            if (log := part.__dict__.get("log")) is not None:
+                log.begin(self)
+                self._logs.append(log)
+        self.active = True
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            log = _LOCAL.log
-            while len(log) > max(self._begin, 0):
-                tensor, rows, old = log[-1]
+        if kind is None:
+            self.active = False
+        elif self.active:
+            self.undo()
+        if self._module.__dict__.get("_under_way") is self:
+            self._module.__dict__["_under_way"] = None
+        for log in self._logs:
+            log.end()
+
+    def undo(self) -> None:
+        """Put everything back; it may be begun again where an interrupt cuts it short."""
+        for log in self._logs:
+            log.put_back()
+        for part, *kept in self._before:
+            for now, before in zip(_dicts(part), kept, strict=True):
+                # Never empty in between: others look at what is there before they settle it.
+                now.update(before)
+                for name in now.keys() - before.keys():
+                    del now[name]
+        self.active = False
+
+
+def settle(module: nn.Module) -> None:
+    """Undo what an interrupt has left half done; outside of blocks only."""
+    change: AllOrNothing | None = module.__dict__.get("_under_way")
+    if change is not None:
+        if change.active:
+            change.undo()
+        change.__exit__(None)
+
+
+class Log:
+    """What a module overwrites in place during a change, kept to be put back if it fails.
+
+    It is owned by the module, and open as long as the change is under way. It lends memory for what
+    it keeps, the same for one change after another: fresh memory each time would be slow.
+    """
+
+    __slots__ = ("_change", "_entries", "_spare", "_used", "copied", "number")
+
+    def __init__(self) -> None:
+        self._change: AllOrNothing | None = None
+        self._entries: list[tuple[Tensor, Tensor | None, Tensor]] = []
+        self._spare, self._used = _NOTHING, 0
+        self.copied = False  # whether this change writes to a copy of what is large
+        self.number = 0  # of the change: 1, 2, …
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a copy that has kept nothing."""
+        return Log, ()
+
+    @property
+    def open(self) -> bool:
+        """Whether a change made now may have to be undone."""
+        return self._change is not None and self._change.active
+
+    def begin(self, change: AllOrNothing) -> None:
+        """Keep what this change overwrites; what an earlier one kept is given up."""
+        self._entries, self._used, self.copied = [], 0, False
+        self.number += 1
+        self._change = change
+
+    def end(self) -> None:
+        """Give up what was kept."""
+        self._change, self._entries = None, []
+        if self._spare.numel() > _SPARE:
+            self._spare = _NOTHING
+
+    def put_back(self) -> None:
+        """Put back everything that was overwritten, the latest first."""
+        while self._entries:
+            tensor, rows, old = self._entries[-1]
+            if rows is None:
+                tensor.copy_(old)
+            else:
+                tensor.index_copy_(0, rows, old)
+            self._entries.pop()
+
+    def keep(self, tensor: Tensor, rows: Tensor | None = None, old: Tensor | None = None) -> None:
+        """Keep some rows of a tensor that is about to change in place, or the whole of it.
+
+        Args:
+            tensor: what will be written to.
+            rows: (k,) which rows; None: all.
+            old: (k, …) what they are, if that is known already and stays as it is.
+        """
+        if self.open:
+            if old is None:
+                old = tensor[rows] if rows is not None else self._lend(tensor.shape, tensor)
                 if rows is None:
-                    tensor.copy_(old)
-                else:
-                    tensor.index_copy_(0, rows, old)
-                log.pop()
-            for part, attributes, buffers, modules in self._before:
-                part._buffers.clear()
-                part._buffers.update(buffers)
-                part._modules.clear()
-                part._modules.update(modules)
-                for name in part.__dict__.keys() - attributes.keys():
-                    del part.__dict__[name]
-                part.__dict__.update(attributes)
-        if self._begin < 0:
-            _LOCAL.log = None
-            if getattr(_LOCAL, "spare", _NOTHING).numel() > _SPARE:
-                _LOCAL.spare = _NOTHING
+                    old.copy_(tensor)
+            self._entries.append((tensor, rows, old))
+
+    def overwrite(
+        self, tensor: Tensor, rows: Tensor, new: Tensor, old: Tensor | None = None
+    ) -> None:
+        """Write ``new`` over some rows of a tensor in place, to be undone if the change fails."""
+        self.keep(tensor, rows, old)
+        tensor.index_copy_(0, rows, new)
+
+    def copy_of(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """Copy rows (k, h) of a tensor, for ``keep`` to be given them."""
+        if not tensor.is_cpu:
+            return tensor[rows]
+        out = self._lend(torch.Size((rows.numel(), *tensor.shape[1:])), tensor)
+        return torch.index_select(tensor, 0, rows, out=out)
+
+    def _lend(self, shape: torch.Size, like: Tensor) -> Tensor:
+        """Return memory until the change ends."""
+        if not (like.is_cpu and like.dtype == torch.float64):
+            return like.new_empty(shape)
+        size = shape.numel()
+        if self._used + size > self._spare.numel():  # what was lent of the old one lives on
+            self._spare = like.new_empty(max(size, 2 * self._spare.numel()))
+            self._used = 0
+        begin, self._used = self._used, self._used + size
+        return self._spare[begin : begin + size].view(shape)
 
 
-@contextmanager
-def thrown_away_on_error() -> Iterator[None]:
-    """Keep nothing of what is overwritten in this thread: after an error modules may be torn.
-
-    For whoever then throws them away: it saves the copies, and their memory.
-    """
-    before, _LOCAL.thrown_away = getattr(_LOCAL, "thrown_away", False), True
-    try:
-        yield
-    finally:
-        _LOCAL.thrown_away = before
-
-
-def in_block() -> bool:
-    """Return whether a change made now may have to be undone."""
-    return _kept() is not None
-
-
-def overwrite(
-    tensor: Tensor, rows: Tensor, new: Tensor, old: Tensor | None = None, log: bool = True
-) -> None:
-    """Write ``new`` over some rows of a tensor in place, to be undone if the block fails.
-
-    Args:
-        tensor: what is written to.
-        rows: (k,) which rows.
-        new: (k, …) what they become.
-        old: (k, …) what they are, if that is known already.
-        log: whether to keep them; not if ``remember`` has before.
-    """
-    if log:
-        remember(tensor, rows, old)
-    tensor.index_copy_(0, rows, new)
-
-
-def remember(tensor: Tensor, rows: Tensor, old: Tensor | None = None) -> None:
-    """Keep some rows of a tensor, to be put back if the block fails."""
-    log = _kept()
-    if log is not None:
-        log.append((tensor, rows, tensor[rows] if old is None else old))
-
-
-def keep(tensor: Tensor) -> None:
-    """Keep the whole of a tensor that is about to change in place, to be put back likewise."""
-    log = _kept()
-    if log is not None:
-        log.append((tensor, None, _lent(tensor.shape, tensor).copy_(tensor)))
-
-
-def rows_before(tensor: Tensor, rows: Tensor) -> Tensor:
-    """Return rows (k, h) of a tensor, in a block, to be kept until the outermost one ends."""
-    if not tensor.is_cpu:
-        return tensor[rows]
-    out = _lent(torch.Size((rows.numel(), *tensor.shape[1:])), tensor)
-    return torch.index_select(tensor, 0, rows, out=out)
-
-
-def _kept() -> list[Any] | None:
-    """Return the log, if there is a block that may have to undo something."""
-    return None if getattr(_LOCAL, "thrown_away", False) else getattr(_LOCAL, "log", None)
-
-
-def _lent(shape: torch.Size, like: Tensor) -> Tensor:
-    """Return memory until the outermost block ends: the next one gets the same again."""
-    if not (like.is_cpu and like.dtype == torch.float64):
-        return like.new_empty(shape)
-    size, spare = shape.numel(), getattr(_LOCAL, "spare", _NOTHING)
-    if _LOCAL.used + size > spare.numel():  # what was lent of the old one lives on in the log
-        _LOCAL.spare = spare = like.new_empty(max(size, 2 * spare.numel()))
-        _LOCAL.used = 0
-    begin, _LOCAL.used = _LOCAL.used, _LOCAL.used + size
-    return spare[begin : begin + size].view(shape)
+def _dicts(part: nn.Module) -> tuple[dict[str, Any], ...]:
+    """Return what a module's attributes, buffers and parts are kept in."""
+    return part._buffers, part._modules, part.__dict__
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
-    """Return a module and all in it; nn.Module's own way takes longer than a small step."""
+    """Yield a module and all in it; nn.Module's own way takes longer than a small step."""
     yield module
     for part in module._modules.values():
         if part is not None:

@@ -17,7 +17,6 @@ from torch import Tensor
 from lastlayer import errors
 from lastlayer.errors import LastLayerError
 from lastlayer.heads import Head
-from lastlayer.heads.undo import thrown_away_on_error
 from lastlayer.shards.listing import Shard
 from lastlayer.shards.parts import Parts
 from lastlayer.shards.reading import About, NamesOf, Wish, look_at, no_such_class, read_shard
@@ -80,11 +79,11 @@ def _learn(task: Task, enough: Event) -> Answer:
     broken: dict[str, str] = {}
     while True:
         head = parts.read_begin(task["begin"])
+        head.disposable = True  # it is read anew after an error
         try:
-            with thrown_away_on_error():
-                for shard, about in shards:
-                    if shard.path not in broken:
-                        _learn_one(head, shard, about, task, enough)
+            for shard, about in shards:
+                if shard.path not in broken:
+                    _learn_one(head, shard, about, task, enough)
             break
         except _BrokenError as found:
             if not task["skip"]:

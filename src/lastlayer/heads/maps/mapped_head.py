@@ -99,7 +99,8 @@ class MappedHead(Head):
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it has learned, or keeps for its map."""
-        return self.inner.statistics.count + self.first.y.bincount(minlength=self.n_classes)
+        with self._lock:
+            return self.inner.class_counts + self.first.y.bincount(minlength=self.n_classes)
 
     @property
     def proof(self) -> str:
@@ -108,7 +109,7 @@ class MappedHead(Head):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to another device, but stay in float64, the kept rows too."""
-        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
+        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)
         self._stale, self._provisional = True, None
         return self
 
@@ -144,7 +145,7 @@ class MappedHead(Head):
 
     def _fold(self, z: Tensor, y: Tensor) -> None:
         for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
-            self.inner.observe(self.map(rows), classes)
+            self.inner._take_checked(self.map(rows), classes)
 
     def _cut(self, rows: Tensor) -> Iterator[Tensor]:
         most = _PIECE.get(self.seen.device.type, _MOST)
@@ -171,7 +172,7 @@ class MappedHead(Head):
             return
         if self.map.fitted:
             for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
-                self.inner.forget(self.map(rows), classes)
+                self.inner._forget(self.map(rows), classes)
         else:
             self.first.drop(z.double(), y)
         self._take_counts()
@@ -183,7 +184,7 @@ class MappedHead(Head):
 
     def _refresh(self) -> None:
         self._provisional = None if self.map.fitted else self._fit_provisionally()
-        self._reading()[1]._refresh_if_stale()
+        self._reading()[1]._renew()
 
     def _fit_provisionally(self) -> tuple[FeatureMap, StatisticsHead]:
         """Make the map and the head that the rows so far would give."""

@@ -99,7 +99,8 @@ class KnnHead(Head):
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it keeps."""
-        return self.memory.y.bincount(minlength=self.n_classes)
+        with self._lock:
+            return self.memory.y.bincount(minlength=self.n_classes)
 
     @property
     def proof(self) -> str:
@@ -145,8 +146,7 @@ class KnnHead(Head):
         return logits, distance
 
     def _judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
-            return self._ask(z.to(self.seen.device))
+        return self._ask(z.to(self.seen.device))
 
     def _evidence(self, logits: Tensor) -> Tensor:
         """Add one vote, shared by all classes: no class is impossible for want of a neighbour."""
@@ -243,13 +243,13 @@ class Following:
     def logits(self) -> Tensor:
         """Return what ``head(z)`` would now, to the bit."""
         head = self._head
-        head._check_learned()
-        head._refresh_if_stale()
-        nearest = self._followed.nearest()
-        logits = head._room(nearest.row.shape[0])
-        for *near, out in zip(*map(head._split, (*nearest, logits)), strict=True):
-            _vote(Nearest(*near), head.memory.y, out)
-        return logits
+        with head._lock:
+            head._make_ready()
+            nearest = self._followed.nearest()
+            logits = head._room(nearest.row.shape[0])
+            for *near, out in zip(*map(head._split, (*nearest, logits)), strict=True):
+                _vote(Nearest(*near), head.memory.y, out)
+            return logits
 
 
 def _vote(nearest: Nearest, y: Tensor, out: Tensor) -> None:

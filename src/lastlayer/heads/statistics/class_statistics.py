@@ -33,13 +33,14 @@ from lastlayer.heads.statistics.possible import (
     check_whole_classes,
     slack,
 )
-from lastlayer.heads.undo import AllOrNothing, in_block, keep, overwrite, remember, rows_before
+from lastlayer.heads.undo import AllOrNothing, Log
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
 GATHERED, GATHERED_BYTES = 4096, 8 << 20  # rows of small batches that wait, at most
 MOST_SUMMED = 1 << 16  # rows of a batch that are added up before means change
 PRECISION = 1e-6  # how wrong, beside the spread of the data that stay, forgetting may leave them
 IN_PLACE = frozenset(["cpu"])  # where rows are overwritten; elsewhere new ones take fewer steps
+_SECOND = 1 << 23  # numbers of a scatter up to which the memory of its copy is kept for the next
 _EPS = torch.finfo(torch.float64).eps
 
 
@@ -48,8 +49,8 @@ class ClassStatistics(Resizable):
 
     A batch update in the manner of Chan, Golub and LeVeque: samples are measured from means, so
     that features far from zero lose no digits. Two statistics can be added, and data removed
-    again. Rows of small batches are copied and wait, and are folded in together: when there are
-    enough of them, and whenever a count, a mean or a scatter is read.
+    again. Rows of small batches are copied and wait; ``fold`` adds them together. Changes are made
+    in place, and can be undone where they are part of an ``AllOrNothing`` block.
 
     Args:
         in_features: the size h of a feature vector.
@@ -74,6 +75,9 @@ class ClassStatistics(Resizable):
         self.kind: Scatter = scatter
         self._waiting = 0  # rows that have come and are not folded in
         self._room: tuple[Any, ...] | None = None  # (capacity, h) float64, and their labels
+        self._other_room: tuple[int, Any] = 0, None  # and in which change it was left
+        self.log = Log()
+        self._second: Tensor | None = None  # memory that the next change may write its scatter to
         self.register_buffer("count", torch.zeros(n_classes, dtype=torch.int64))
         try:
             self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
@@ -86,21 +90,16 @@ class ClassStatistics(Resizable):
             self.register_buffer("spread", torch.zeros(n_classes, dtype=torch.float64))
         self.register_buffer("wear", torch.zeros((), dtype=torch.float64))
 
-    def __getattr__(self, name: str) -> Any:
-        """Fold in the waiting rows before a buffer is read."""
-        if name in _BUFFERS and self._waiting:
-            self.fold()
-        return super().__getattr__(name)
-
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a copy or a pickle, with all waiting rows folded in."""
         self.fold()
-        return {**self.__dict__, "_room": None}
+        return {**self.__dict__, "_room": None, "_other_room": (0, None), "_second": None}
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to another device, but stay in float64: ``head.float()`` loses nothing."""
         self.fold()
-        self._room = None
+        self._room = self._second = None
+        self._other_room = 0, None
         super()._apply(lambda t: t.to(fn(t.flatten()[:0]).device), recurse)  # type: ignore[no-untyped-call]
         return self
 
@@ -110,7 +109,7 @@ class ClassStatistics(Resizable):
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *args: Any) -> None:
         """Load a state; one of version 0.1 has neither spread nor wear."""
-        self._waiting = 0
+        self._waiting, self._second = 0, None
         if (mean := state.get(prefix + "mean")) is not None:
             missing = {"wear": self._held("wear").new_zeros(())}
             if self.kind == "none":
@@ -148,15 +147,14 @@ class ClassStatistics(Resizable):
         for name in (*names, *(["scatter"] if self.kind == "per_class" else [])):
             old = self._held(name)
             more = old.new_zeros(n_classes - old.shape[0], *old.shape[1:])
-            self._buffers[name] = torch.cat([old, more])  # nn.Module's way would read, and fold
+            self._buffers[name] = torch.cat([old, more])
 
     def add(self, z: Tensor, y: Tensor) -> None:
         """Add a batch; a small one waits for others."""
         if not self.wait(z, y):
-            with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
-                self.fold()
-                if not self.wait(z, y):
-                    self._update(z, y, 1, look=z.is_cpu or z.device != self._device)
+            self.fold()
+            if not self.wait(z, y):
+                self._update(z, y, 1, look=z.is_cpu or z.device != self._device)
 
     def wait(self, z: Tensor, y: Tensor) -> bool:
         """Let a batch wait, if it is small and there is room; return whether it does."""
@@ -190,28 +188,34 @@ class ClassStatistics(Resizable):
         return most_waiting(self._held("mean").shape[1])
 
     def fold(self) -> None:
-        """Fold in the waiting rows."""
+        """Fold in the waiting rows, as a change of its own where it is not part of one."""
         n, room = self._waiting, self._room
-        if n and room is not None:
-            undoable = in_block()
-            with AllOrNothing(self), torch.inference_mode(False), torch.no_grad():
+        if not n or room is None:
+            return
+        if not self.log.open:
+            with AllOrNothing(self):
                 self._waiting = 0
-                if undoable:  # the rows may have to wait again: others must not take their place
-                    self._room = None
                 self._update(room[0][:n], room[1][:n], 1)
+        else:
+            # The rows may have to wait again: until the change ends, others must not take their
+            # place. So two rooms take turns, from change to change: fresh memory is slow.
+            left, other = self._other_room
+            self._room = other if left != self.log.number else None
+            self._waiting, self._other_room = 0, (self.log.number, room)
+            self._update(room[0][:n], room[1][:n], 1)
 
     def remove(self, z: Tensor, y: Tensor) -> None:
-        """Remove a batch, as if it had never been added."""
+        """Remove a batch, as if it had never been added; after an error they are torn."""
+        self.fold()
         if not are_usable(z):
             raise bad_features(z)
         check_counts(y, self.count)
         check_whole_classes(z, y, self.count, self.mean, self.rounding())
         least = self._slack(z)
-        with AllOrNothing(self):
-            self._update(z, y, -1)
-            self._check_possible(y, least)
-            self._clear_rounding()
-            self._check_precision()
+        self._update(z, y, -1)
+        self._check_possible(y, least)
+        self._clear_rounding()
+        self._check_precision()
 
     def _slack(self, z: Tensor) -> Tensor:
         """Return how much of the sums of squares of each class, or () of all, may be rounding."""
@@ -237,13 +241,14 @@ class ClassStatistics(Resizable):
 
     def remove_class(self, y: int) -> None:
         """Remove a whole class; its own scatter must be known."""
-        with AllOrNothing(self):
-            gone = torch.tensor([y], device=self._device)
-            overwrite(self.count, gone, torch.zeros_like(self.count[gone]))
-            self._clear_rounding()
+        self.fold()
+        gone = torch.tensor([y], device=self._device)
+        self.log.overwrite(self.count, gone, torch.zeros_like(self.count[gone]))
+        self._clear_rounding()
 
     def merge(self, other: "ClassStatistics") -> "ClassStatistics":
         """Return the statistics of both streams together."""
+        other.fold()
         n = max(self.count.numel(), other.count.numel())
         merged = _copy(self, n)
         more = other if other.count.numel() == n else _copy(other, n)
@@ -281,8 +286,7 @@ class ClassStatistics(Resizable):
             sign: 1 to add, −1 to remove.
             look: whether the values are not yet known to be finite: they are looked at on the way.
         """
-        if self.kind in ("pooled", "running"):
-            keep(self.scatter)
+        self._own_scatter()
         most = rows_at_once(z.shape[1], self._device)
         if self.kind == "none" and self._in_place and self.count.numel() <= most:
             most = max(most, MOST_SUMMED)  # sums take rows as they are, and room for classes only
@@ -298,7 +302,7 @@ class ClassStatistics(Resizable):
         if names:  # otherwise the one piece keeps what it overwrites
             own = group(y.to(self._device), self.count.numel()).classes
             for name in names:
-                remember(self._held(name), own)
+                self.log.keep(self._held(name), own)
         finite = torch.ones((), dtype=torch.bool, device=self._device)
         for rows, classes in pieces(z, y, self._device, most):
             largest = self._update_by(rows, classes, sign, log=not (several or afresh))
@@ -362,9 +366,9 @@ class ClassStatistics(Resizable):
         n = before.to(old.dtype)[:, None]
         step = chosen(z, which, moved).sub_(old).div_(n + 1)
         if log:
-            remember(self.mean, y, old)
+            self.log.keep(self.mean, y, old)
         self.mean.index_add_(0, y, step)
-        overwrite(self.count, y, before + 1, before, log=log)
+        self._overwrite(self.count, y, before + 1, before, log)
         moved.mul_((n * (n + 1)).sqrt())  # r = √(n/(n+1))·d
 
     def _change(
@@ -375,7 +379,7 @@ class ClassStatistics(Resizable):
         before = self.count if afresh else self.count[groups.classes]
         old = self.mean if groups.whole else self._rows_of(groups.classes, log)
         if groups.whole and log:
-            keep(old)
+            self.log.keep(old)
         own = sums(z, groups, norms).div_(groups.size.clamp(min=1)[:, None])
         after = before + sign * groups.size.to(torch.int64)
         n, left = before.to(own.dtype), after.to(own.dtype)
@@ -394,8 +398,8 @@ class ClassStatistics(Resizable):
             self.mean, self.count = new, change.after
             return new
         if not whole:
-            overwrite(self.mean, classes, new, change.old, log=log)
-        overwrite(self.count, classes, change.after, change.before, log=log)
+            self._overwrite(self.mean, classes, new, change.old, log)
+        self._overwrite(self.count, classes, change.after, change.before, log)
         return new
 
     def _add_spread(self, z: Tensor, change: "_Change", log: bool, norms: Tensor | None) -> None:
@@ -406,7 +410,7 @@ class ClassStatistics(Resizable):
         weight = groups.size * torch.where(left > 0, n / left.clamp(min=1), 1)
         more += weight * torch.linalg.vector_norm(step, dim=1).square_()
         spread = self.spread[groups.classes]
-        overwrite(self.spread, groups.classes, spread + change.sign * more, spread, log=log)
+        self._overwrite(self.spread, groups.classes, spread + change.sign * more, spread, log)
 
     def _add_scatter(self, z: Tensor, change: "_Change") -> Tensor:
         """Add the products of one piece to a running scatter or to one for each class.
@@ -433,10 +437,30 @@ class ClassStatistics(Resizable):
 
     def _rows_of(self, classes: Tensor, log: bool) -> Tensor:
         """Return the means of some classes; they are logged first if the change may be undone."""
-        if log and in_block():
-            return rows_before(self.mean, classes)
+        if log and self.log.open:
+            return self.log.copy_of(self.mean, classes)
         out = room("old", classes.numel(), self.mean)
         return torch.index_select(self.mean, 0, classes, out=out)
+
+    def _overwrite(self, tensor: Tensor, rows: Tensor, new: Tensor, old: Tensor, log: bool) -> None:
+        """Write some rows in place; ``log`` says whether they are not in the log already."""
+        if log:
+            self.log.overwrite(tensor, rows, new, old)
+        else:
+            tensor.index_copy_(0, rows, new)
+
+    def _own_scatter(self) -> None:
+        """Let a change write to a copy of the one scatter, and leave the other as it was.
+
+        The two take turns: a copy into fresh memory takes much longer.
+        """
+        if self.kind not in ("pooled", "running") or not self.log.open or self.log.copied:
+            return
+        copy = torch.empty_like(self.scatter) if self._second is None else self._second
+        copy.copy_(self.scatter)
+        self._second = self.scatter if copy.numel() <= _SECOND else None
+        self.scatter = copy
+        self.log.copied = True
 
     def _spread(self) -> Tensor:
         """Return Σ ‖z − μ_y‖² over all samples."""
@@ -459,13 +483,13 @@ class ClassStatistics(Resizable):
     def _clear_rounding(self) -> None:
         """Reset classes without data to zero, and the scatter of those with a single sample."""
         gone = (self.count == 0).nonzero().flatten()
-        overwrite(self.mean, gone, torch.zeros_like(self.mean[gone]))
+        self.log.overwrite(self.mean, gone, torch.zeros_like(self.mean[gone]))
         alone = (self.count <= 1).nonzero().flatten()
         if self.kind in ("none", "per_class"):
             own = self.spread if self.kind == "none" else self.scatter
-            overwrite(own, alone, torch.zeros_like(own[alone]))
+            self.log.overwrite(own, alone, torch.zeros_like(own[alone]))
         elif not bool((self.count > 1).any()):
-            self.scatter = torch.zeros_like(self.scatter)
+            self.scatter, self._second = torch.zeros_like(self.scatter), None
         if not bool((self.count > 1).any()):
             self.wear = torch.zeros_like(self.wear)
 
@@ -493,9 +517,6 @@ class ClassStatistics(Resizable):
 def most_waiting(h: int) -> int:
     """Return how many rows of h features wait at most; a batch of more than half does not."""
     return max(1, min(GATHERED, GATHERED_BYTES // (8 * h)))
-
-
-_BUFFERS = frozenset(("count", "mean", "scatter", "spread", "wear"))
 
 
 class _Change(NamedTuple):

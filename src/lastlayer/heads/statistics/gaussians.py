@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.statistics.budget import check_budget
-from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import oas
 from lastlayer.heads.statistics.head import StatisticsHead
 from lastlayer.heads.statistics.possible import (
@@ -45,8 +45,7 @@ class GaussianHead(StatisticsHead):
         kind: Scatter = "none" if self.diagonal else "per_class"
         super().__init__(in_features, n_classes, preset, kind, nu=nu, budget=budget, **options)
         if self.diagonal:
-            diagonal = DiagonalStatistics(in_features, n_classes)
-            self.statistics = cast(ClassStatistics, diagonal)  # read as such
+            self._modules["statistics"] = DiagonalStatistics(in_features, n_classes)
 
     @property
     def nu(self) -> float:

@@ -39,11 +39,24 @@ class StatisticsHead(Head):
             options["half_life"] = half_life
         super().__init__(in_features, n_classes, preset, **options)
         if half_life is None:
-            self.statistics = ClassStatistics(in_features, n_classes, scatter)
+            self._modules["statistics"] = ClassStatistics(in_features, n_classes, scatter)
         else:
             fading = FadingStatistics(in_features, n_classes, scatter, half_life)
-            self.statistics = cast(ClassStatistics, fading)  # read as such; it cannot do all else
+            self._modules["statistics"] = fading
         self._complete: Tensor | None = None  # ``seen``, once it was found to hold every class
+
+    @property
+    def statistics(self) -> ClassStatistics:
+        """What it knows about its data, with the rows that waited; others are read like these."""
+        with self._lock:
+            found = self._unfolded
+            if isinstance(found, ClassStatistics):
+                found.fold()
+            return found
+
+    @property
+    def _unfolded(self) -> ClassStatistics:
+        return cast(ClassStatistics, self._modules["statistics"])
 
     @property
     def fades(self) -> bool:
@@ -55,21 +68,21 @@ class StatisticsHead(Head):
         """Statistics add up and can be taken off; a class only where its scatter is its own."""
         if self.fades:
             return Abilities(linear=True)
-        own = self.statistics.kind != "pooled"
+        own = self._unfolded.kind != "pooled"
         return Abilities(linear=True, order_free=True, merges=True, forgets=True, forgets_class=own)
 
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it has learned; those that fade count too."""
-        if isinstance(self.statistics, FadingStatistics):
-            return self.statistics.observed
-        return self.statistics.count
+        with self._lock:
+            known = self.statistics
+            return (known.observed if isinstance(known, FadingStatistics) else known.count).clone()
 
     @property
     def proof(self) -> str:
         """What ``forget`` can prove: never that it was these very samples."""
         known = {"pooled": "one scatter", "per_class": "the scatter of each class"}
-        kept = known.get(self.statistics.kind, "the spread of each class")
+        kept = known.get(self._unfolded.kind, "the spread of each class")
         return f"counts and {kept} are checked; whether it saw these very samples cannot be proven"
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
@@ -131,18 +144,18 @@ class StatisticsHead(Head):
                 return False
             self._complete = seen if bool(seen.all()) else None
         self.__dict__["_stale"] = True  # nn.Module's way takes longer than what is done here
-        return self.statistics.wait(z, y)
+        return self._unfolded.wait(z, y)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
-        self.statistics.add(z, y)
+        self._unfolded.add(z, y)
 
     def _grow(self, n_classes: int) -> None:
-        self.statistics.grow(n_classes)
+        self._unfolded.grow(n_classes)
         super()._grow(n_classes)
 
     def _merge(self, other: Self) -> Self:
         merged = type(self)(**self.settings).to(self.seen.device)
-        merged.statistics = self.statistics.merge(other.statistics)
+        merged._modules["statistics"] = self.statistics.merge(other.statistics)
         merged._take_counts()
         return merged
 
