@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 from sklearn.datasets import load_iris
@@ -143,3 +144,86 @@ def test_a_head_made_by_hand_goes_on_by_name(tmp_path: Path) -> None:
     clf = HeadClassifier.load(tmp_path / "h")
     assert clf.score(Z, NAMES[Y]) > 0.95
     assert clf.partial_fit(Z, NAMES[Y]).classes_.tolist() == NAMES.tolist()
+
+
+COLUMNS = ["sepal length", "sepal width", "petal length", "petal width"]
+MIXED = [2, 0, 3, 1]  # another order of the columns
+SOME = np.arange(150) % 5 == 0
+
+
+def a_frame(kind: str, z: Any, columns: list[str]) -> Any:
+    frame: Any = pd.DataFrame if kind == "pandas" else pl.DataFrame
+    return frame(dict(zip(columns, z.T, strict=True)))
+
+
+@pytest.mark.parametrize("name", [n for n, card in HEADS.items() if card.abilities.forgets])
+def test_every_verb_divides_by_the_scale(name: str) -> None:
+    """A classifier with a scale is one without, on features that somebody else has divided."""
+    options = {"width": 20} if name.startswith("random_") else None
+    scaled = HeadClassifier(name, feature_scale=8.0, random_state=0, options=options)
+    plain = HeadClassifier(name, random_state=0, options=options)
+    for clf, z in ((scaled, Z), (plain, Z / 8)):
+        clf.fit(z[~SOME], NAMES[Y[~SOME]]).partial_fit(z[SOME], NAMES[Y[SOME]])
+        clf.forget(z[SOME], NAMES[Y[SOME]]).calibrate(z[SOME], NAMES[Y[SOME]])
+    np.testing.assert_array_equal(scaled.predict_proba(Z), plain.predict_proba(Z / 8))
+    np.testing.assert_array_equal(scaled.decision_function(Z), plain.decision_function(Z / 8))
+    np.testing.assert_array_equal(scaled.novelty(Z), plain.novelty(Z / 8))
+    unknown = (c.predict_or_unknown(z, 0.1) for c, z in ((scaled, Z), (plain, Z / 8)))
+    np.testing.assert_array_equal(*unknown)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_columns_are_put_in_order_by_name(tmp_path: Path, kind: str) -> None:
+    """In every verb, and after save and load too."""
+    labels, mixed = NAMES[Y], a_frame(kind, Z[:, MIXED], [COLUMNS[c] for c in MIXED])
+    straight = a_frame(kind, Z, COLUMNS)
+    clf, plain = HeadClassifier("slda").fit(straight, labels), HeadClassifier("slda").fit(Z, labels)
+    clf.save(tmp_path / "c")
+    clf = HeadClassifier.load(tmp_path / "c")
+    assert clf.feature_names_in_.tolist() == COLUMNS
+    np.testing.assert_array_equal(clf.predict_proba(mixed), plain.predict_proba(Z))
+    clf.partial_fit(mixed, labels)
+    np.testing.assert_array_equal(
+        clf.predict_proba(straight), plain.partial_fit(Z, labels).predict_proba(Z)
+    )
+    clf.forget(mixed, labels).calibrate(mixed, labels)
+    plain.forget(Z, labels).calibrate(Z, labels)
+    for verb in ("predict", "predict_proba", "decision_function", "novelty", "predict_or_unknown"):
+        found, expected = getattr(clf, verb)(mixed), getattr(plain, verb)(Z)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
+def test_other_columns_are_refused_in_every_verb(tmp_path: Path, kind: str) -> None:
+    labels = NAMES[Y]
+    HeadClassifier("slda", calibration=0.2, random_state=0).fit(
+        a_frame(kind, Z, COLUMNS), labels
+    ).save(tmp_path / "c")
+    clf = HeadClassifier.load(tmp_path / "c")
+    before = clf.predict_proba(a_frame(kind, Z, COLUMNS))
+    other = a_frame(kind, Z, [*COLUMNS[:3], "leaf width"])
+    answers = ("predict", "predict_proba", "decision_function", "novelty", "predict_or_unknown")
+    for verb in (*answers, "partial_fit", "forget", "calibrate"):
+        given = (other,) if verb in answers else (other, labels)
+        with pytest.raises(ValueError, match=r"unseen at fit time:\n- leaf width\n.*missing:\n- p"):
+            getattr(clf, verb)(*given)
+    np.testing.assert_array_equal(clf.predict_proba(a_frame(kind, Z, COLUMNS)), before)
+
+
+def test_names_of_columns_go_with_what_is_learned_anew(tmp_path: Path) -> None:
+    clf = HeadClassifier("mean").fit(pd.DataFrame(Z, columns=COLUMNS), Y)
+    clf.fit(Z, Y).save(tmp_path / "c")
+    assert not hasattr(HeadClassifier.load(tmp_path / "c"), "feature_names_in_")
+    one = HeadClassifier("mean").fit(pd.DataFrame({"width": Z[:, 0]}), Y)
+    one.save(tmp_path / "c")
+    assert HeadClassifier.load(tmp_path / "c").feature_names_in_.tolist() == ["width"]
+
+
+@pytest.mark.parametrize("names", ["abcd", ["a", "b"], [1, 2, 3, 4], {"a": 1}])
+def test_damaged_names_of_columns_are_refused(tmp_path: Path, names: Any) -> None:
+    path = tmp_path / "c"
+    HeadClassifier("mean").fit(pd.DataFrame(Z, columns=COLUMNS), Y).save(path)
+    state, document = read_tensors(path, "head")
+    write_tensors(path, "head", state, {**document, "feature_names": names})
+    with pytest.raises(FileFormatError):
+        HeadClassifier.load(path)

@@ -3,6 +3,7 @@
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,6 +48,28 @@ class HeldOut:
     rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # features, the head's classes
 
 
+class Divided:
+    """Features (n, h), on disk or in memory, that are divided by a number when they are read.
+
+    What a head is shown comes out of here and nowhere else, so that no verb can leave out the
+    classifier's ``feature_scale``.
+    """
+
+    def __init__(self, z: Tensor, by: float) -> None:
+        self._z, self._by = z, by
+
+    def __len__(self) -> int:
+        return len(self._z)
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        part = self._z[rows]
+        return part if self._by == 1 else part.double() / self._by
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Read them in their order, that many rows at a time."""
+        return (self[start : start + size] for start in range(0, max(len(self), 1), size))
+
+
 class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Any head as a scikit-learn classifier; labels may be new at any ``partial_fit``.
 
@@ -69,6 +92,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes:
         classes_: the labels known so far, sorted.
         n_features_in_: the size of a feature vector.
+        feature_names_in_: the names of its columns, where the data first learned had names. Later
+            columns are put in this order by their names; other names are refused.
         head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
         origin_: what it was learned from, in sentences, where that was many files.
 
@@ -116,7 +141,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             held = self._hold_out(columns, self.calibration)
             self._observe(z, columns, self._first_epochs(columns, held), held)
             if held is not None:
-                self.head_.calibrate(self._divided(z[held]), columns[held])
+                self.head_.calibrate(z[held], columns[held])
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -140,7 +165,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Calibrate on rows that were not learned; see ``Head.calibrate``."""
         check_is_fitted(self, "head_")
         z, labels = self._check(X, y, reset=False)
-        self.head_.calibrate(self._divided(z), self._columns_of(labels))
+        self.head_.calibrate(z[:], self._columns_of(labels))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -209,7 +234,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "head_")
         z, labels = self._check(X, y, reset=False)
-        self.head_.forget(z, self._columns_of(labels))
+        self.head_.forget(z[:], self._columns_of(labels))
         return self
 
     def forget_class(self, label: object) -> Self:
@@ -238,6 +263,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 None if self.feature_scale == 1 else {"divide_by": float(self.feature_scale)}
             ),
             "origin": getattr(self, "origin_", None),
+            "feature_names": (
+                self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None
+            ),
         }
         write_head(path, head.name, head.settings, head.state_dict(), parts)
 
@@ -267,7 +295,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         head = head_of(file, path)
         try:
             clf = cls(**_settings_of(file, head))
-            clf.head_, clf.n_features_in_ = head, head.in_features
+            clf.head_ = head
+            clf._meet(head.in_features, file.parts.get("feature_names", ()))
             names = head.class_names or [str(c) for c in range(head.n_classes)]
             usual = "int64" if head.class_names is None else "str"
             clf._take_labels(_labels_of(names, file.parts.get("labels", usual)))
@@ -284,9 +313,16 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return clf
 
     def learn_rows(
-        self, z: Tensor, y: Tensor, names: Sequence[str], held: HeldOut | None = None
+        self,
+        z: Tensor,
+        y: Tensor,
+        names: Sequence[str],
+        held: HeldOut | None = None,
+        columns: Sequence[str] = (),
     ) -> Self:
         """Learn features (n, h), on disk or in memory, in batches; classes ``y`` have ``names``.
+
+        ``columns`` are the names of the h columns, where they have any.
 
         A first call is ``fit``, and the head's classes are then these; a later one ``partial_fit``.
         After an error it has learned the batches before: nothing is kept to undo them, since the
@@ -296,32 +332,41 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         first = not hasattr(self, "head_")
         self._check_options()
         if first:
-            self.n_features_in_ = z.shape[1]
+            # A single name is that of a column of vectors, and says nothing of their order.
+            self._meet(z.shape[1], columns if len(columns) > 1 else ())
+        rows = self._in_rows(z, columns)
+        if first:
             self._begin(np.array(names))
             column = torch.arange(len(names))
         else:
-            self._check_width(z)
             known = y.unique().tolist()
             labels = self._labels_like(names)
             self._welcome(labels[known])
             column = torch.zeros(len(names), dtype=torch.int64)
             column[known] = self._columns_of(labels[known])
-        columns = column[y]
-        out = None if held is None else self._hold_out(columns, held.share)
-        epochs = self._first_epochs(columns, out) if first else self.epochs or EPOCHS
-        self._observe(z, columns, epochs, out)
+        classes = column[y]
+        out = None if held is None else self._hold_out(classes, held.share)
+        epochs = self._first_epochs(classes, out) if first else self.epochs or EPOCHS
+        self._observe(rows, classes, epochs, out)
         if held is not None:
-            held.rows.append((self._divided(z[out]), columns[out]))
+            held.rows.append((rows[out], classes[out]))
         # Rows that wait to be folded in are folded now, as a file would: so it makes no difference,
         # to the bit, whether the head is kept in one between two calls.
         _ = self.head_.class_counts
         return self
 
-    def hold_rows(self, z: Tensor, y: Tensor, names: Sequence[str], held: HeldOut) -> Self:
+    def hold_rows(
+        self,
+        z: Tensor,
+        y: Tensor,
+        names: Sequence[str],
+        held: HeldOut,
+        columns: Sequence[str] = (),
+    ) -> Self:
         """Put features (n, h) of classes ``y``, called ``names``, aside to calibrate with."""
-        self._check_width(z)
-        labels = self._labels_like(names)
-        held.rows.append((self._divided(z), self._columns_of(labels[y.numpy()])))
+        check_is_fitted(self, "head_")
+        rows, labels = self._in_rows(z, columns), self._labels_like(names)
+        held.rows.append((rows[:], self._columns_of(labels[y.numpy()])))
         return self
 
     def calibrate_rows(self, held: HeldOut) -> Self:
@@ -348,11 +393,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._all_or_nothing():
             self._check_options()
             if not hasattr(self, "head_"):
-                self.n_features_in_ = width
+                self._meet(width)
                 self._begin(np.array(names))
                 columns = torch.arange(len(names))
             else:
-                self._check_width(torch.empty(0, width))
+                self._check_width(width)
                 labels = self._labels_like(names)
                 self._welcome(labels)
                 columns = self._columns_of(labels)
@@ -361,27 +406,33 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.origin_ = [*getattr(self, "origin_", ()), said()]
         return self
 
-    def forget_rows(self, z: Tensor, y: Tensor, names: Sequence[str]) -> Self:
+    def forget_rows(
+        self, z: Tensor, y: Tensor, names: Sequence[str], columns: Sequence[str] = ()
+    ) -> Self:
         """Forget features (n, h) of classes ``y``, called ``names``."""
-        self._check_width(z)
-        labels = self._labels_like(names)
-        self.head_.forget(self._divided(z), self._columns_of(labels[y.numpy()]))
+        check_is_fitted(self, "head_")
+        rows, labels = self._in_rows(z, columns), self._labels_like(names)
+        self.head_.forget(rows[:], self._columns_of(labels[y.numpy()]))
         return self
 
-    def answer_rows(self, z: Tensor, unknown: float | None = None) -> tuple[Array, Array, Array]:
+    def answer_rows(
+        self, z: Tensor, unknown: float | None = None, columns: Sequence[str] = ()
+    ) -> tuple[Array, Array, Array]:
         """Predict features (n, h), on disk or in memory.
 
         Args:
             z: the features.
             unknown: the share of known inputs that may be turned away; None: none are.
+            columns: the names of the h columns, where they have any.
 
         Returns:
             The label of each row, how probable it is, and whether it is known.
         """
-        self._check_width(z)
+        check_is_fitted(self, "head_")
+        rows = self._in_rows(z, columns)
         limit = None if unknown is None else self.head_.limit(unknown)
         size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
-        answers = [self._answer(self._divided(part), limit) for part in z.split(size)]
+        answers = [self._answer(part, limit) for part in rows.split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
 
@@ -506,43 +557,69 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{', '.join(map(short, names[:3]))}"
             ) from error
 
-    def _check_width(self, z: Tensor) -> None:
-        check_is_fitted(self, "head_")
-        if z.shape[1] != self.n_features_in_:
+    def _check_width(self, width: int) -> None:
+        if width != self.n_features_in_:
             raise ShapeError(
                 f"expected {self.n_features_in_} features per row, as the head has learned, got "
-                f"{z.shape[1]}"
+                f"{width}"
             )
 
-    def _divided(self, z: Tensor) -> Tensor:
-        return z if self.feature_scale == 1 else z.double() / self.feature_scale
+    def _meet(self, width: int, columns: Sequence[str] = ()) -> None:
+        """Take the size of a feature vector, and the names of its columns if they have any."""
+        self.n_features_in_ = width
+        self.__dict__.pop("feature_names_in_", None)
+        if len(columns):
+            if len(columns) != width or not all(isinstance(name, str) for name in columns):
+                raise ShapeError(f"expected {width} names of columns, got {short(columns)}")
+            self.feature_names_in_ = np.array(columns, dtype=object)
 
-    def _observe(self, z: Tensor, y: Tensor, epochs: int, held: Tensor | None = None) -> None:
+    def _in_rows(self, z: Tensor, columns: Sequence[str]) -> Divided:
+        """Return features of a file as the head may see them, columns in the learned order."""
+        self._check_width(z.shape[1])
+        learned = getattr(self, "feature_names_in_", None)
+        if learned is not None and len(columns) > 1 and list(columns) != learned.tolist():
+            z = z[:, _order_of(columns, learned.tolist())]
+        return Divided(z, self.feature_scale)
+
+    def _observe(self, z: Divided, y: Tensor, epochs: int, held: Tensor | None = None) -> None:
         """Show rows to the head but those held out; those on disk are read a batch at a time."""
         learned = torch.ones(len(y), dtype=torch.bool)
         if held is not None:
             learned[held] = False
         if self.head_.passes is not None:  # in the order of the data, without a copy
             for _ in range(self.head_.passes):
-                parts = (t.split(self.batch_size) for t in (z, y, learned))
-                for some, own, wanted in zip(*parts, strict=True):
+                parts = (t.split(self.batch_size) for t in (y, learned))
+                for some, own, wanted in zip(z.split(self.batch_size), *parts, strict=True):
                     rows = some if held is None else some[wanted]
-                    self.head_.observe(self._divided(rows), own[wanted])
+                    self.head_.observe(rows, own[wanted])
             return
         place = learned.nonzero().flatten()
         for _ in range(epochs):  # shuffled, since they see the data often
             generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
             for batch in shuffled_batches(len(place), self.batch_size, generator):
                 rows = place[batch]
-                self.head_.observe(self._divided(z[rows]), y[rows])
+                self.head_.observe(z[rows], y[rows])
 
     def _logits(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "head_")
         return self._in_order(self.head_(self._features(X)), -np.inf)
 
     def _features(self, X: ArrayLike) -> Tensor:
-        z = validate_data(self, X, reset=False, **_FEATURES)
-        return self._divided(_tensor(z))
+        z = validate_data(self, self._named(X), reset=False, **_FEATURES)
+        return Divided(_tensor(z), self.feature_scale)[:]
+
+    def _named(self, X: ArrayLike) -> ArrayLike:
+        """Return a frame with the columns that were learned, whatever their order, in theirs.
+
+        Other names are left to scikit-learn, which refuses them in its own words.
+        """
+        learned = getattr(self, "feature_names_in_", None)
+        names = getattr(X, "columns", None)
+        if learned is None or names is None or not hasattr(X, "__getitem__"):
+            return X
+        wanted, there = learned.tolist(), list(names)
+        mixed = there != wanted and Counter(there) == Counter(wanted)
+        return X[wanted] if mixed and len(set(wanted)) == len(wanted) else X
 
     def _in_order(self, answers: Tensor, missing: float) -> Array:
         """Return answers (n, n_classes) of the head in the order of ``classes_``."""
@@ -552,11 +629,12 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             found = np.pad(found, ((0, 0), (0, lacking)), constant_values=missing)
         return found[:, self._column]
 
-    def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Tensor, Array]:
+    def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Divided, Array]:
         self._check_options()
-        z, labels = validate_data(self, X, y, reset=reset, **_FEATURES)
+        named = X if reset else self._named(X)
+        z, labels = validate_data(self, named, y, reset=reset, **_FEATURES)
         check_classification_targets(labels)
-        return _tensor(z), labels
+        return Divided(_tensor(z), self.feature_scale), labels
 
     def _check_options(self) -> None:
         if self.batch_size < 1:
@@ -579,6 +657,18 @@ def _tensor(z: Array) -> Tensor:
     if not (are_usable(tensor) or tensor.isfinite().all()):
         raise bad_features(tensor)
     return tensor
+
+
+def _order_of(columns: Sequence[str], learned: Sequence[str]) -> list[int]:
+    """Return where each learned column is; refuse columns that are not the learned ones."""
+    place = {name: at for at, name in enumerate(columns)}
+    if place.keys() == set(learned) and len(place) == len(columns) == len(learned):
+        return [place[name] for name in learned]
+    missing = [f"'{name}' is missing" for name in learned if name not in place]
+    new = [f"'{name}' was not among them" for name in columns if name not in set(learned)]
+    found = [*missing[:3], *new[:3]] or ["some occur twice"]
+    more = ", …" if len(missing) > 3 or len(new) > 3 else ""
+    raise DataError(f"expected the columns that the head has learned: {', '.join(found)}{more}")
 
 
 def _kind_of_labels(labels: Array) -> str:

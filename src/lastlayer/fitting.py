@@ -99,7 +99,7 @@ def fit(
             runner.close()
     for part in found:
         _check_columns(clf, part)
-        clf.learn_rows(part.z, labels_of(part), part.names, held)
+        clf.learn_rows(part.z, labels_of(part), part.names, held, part.columns)
     return clf if held is None else clf.calibrate_rows(held)
 
 
@@ -125,7 +125,7 @@ def predict(
     tables, right = [], {}
     for part in parts:
         _check_columns(clf, part)
-        labels, probability, known = clf.answer_rows(part.z, unknown)
+        labels, probability, known = clf.answer_rows(part.z, unknown, part.columns)
         split = {"split": [part.split] * len(labels)} if len(parts) > 1 else {}
         table = pl.DataFrame({"label": labels, "probability": probability, **split})
         tables.append(table.with_columns(pl.when(pl.Series(known)).then("label").alias("label")))
@@ -152,7 +152,7 @@ def calibrate(
     held = HeldOut()
     for part in read_rows(data, rows, embedding=embedding, label=label):
         _check_columns(clf, part)
-        clf.hold_rows(part.z, labels_of(part), part.names, held)
+        clf.hold_rows(part.z, labels_of(part), part.names, held, part.columns)
     clf.calibrate_rows(held)
 
 
@@ -186,7 +186,7 @@ def forget(
         z, y = z[mine], y[mine]
     if not len(y):
         raise DataError("expected rows to forget, but there are none")
-    clf.forget_rows(z, y, part.names)
+    clf.forget_rows(z, y, part.names, part.columns)
     return len(y)
 
 

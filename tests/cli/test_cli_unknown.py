@@ -43,7 +43,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
     share = 100 * missing / table.height
     assert f"{share:.1f} % unknown: {missing} rows have no label" in printed
     assert "100.0 % right of the known ones" in printed
-    x = strange[strange.species != "owl"].filter(like="z_").to_numpy(dtype=np.float32)
+    x = strange[strange.species != "owl"].filter(like="z_")
     assert table["label"].to_list() == clf.predict_or_unknown(x).tolist()
     np.testing.assert_allclose(table["probability"], clf.predict_proba(x).max(axis=1))
 
@@ -165,13 +165,14 @@ def test_a_head_goes_to_onnx(monkeypatch: Patch, capsys: Printed) -> None:
     assert "probabilities are calibrated; unknown inputs get class -1" in printed
     assert f"wrote h.onnx: {Path('h.onnx').stat().st_size:,} bytes" in printed
     clf = ll.HeadClassifier.load("h.safetensors")
-    x = birds(40, seed=1).filter(like="z_").to_numpy(dtype=np.float64)
+    frame = birds(40, seed=1).filter(like="z_").astype(np.float64)
+    x = frame.to_numpy()
     session = onnxruntime.InferenceSession("h.onnx")
     label, probabilities, _ = session.run(None, {"z": x})
     said = session.get_modelmeta().custom_metadata_map
     names = np.array([*json.loads(said["class_names"]), None], dtype=object)
-    assert names[label].tolist() == clf.predict_or_unknown(x).tolist()
-    np.testing.assert_allclose(probabilities, clf.predict_proba(x), atol=1e-9)
+    assert names[label].tolist() == clf.predict_or_unknown(frame).tolist()
+    np.testing.assert_allclose(probabilities, clf.predict_proba(frame), atol=1e-9)
 
 
 @pytest.mark.parametrize(

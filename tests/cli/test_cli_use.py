@@ -47,8 +47,7 @@ def test_features_of_another_length_than_a_rate_suits_are_told_of(
     assert run(monkeypatch, f"{fit} linear --feature-scale {found[1]}") == 0
     clf = ll.HeadClassifier.load("h.safetensors")
     assert clf.feature_scale == float(found[1])
-    z = frame.drop(columns="species").to_numpy()
-    assert clf.score(z, frame["species"].to_numpy()) > 0.9
+    assert clf.score(frame.drop(columns="species"), frame["species"].to_numpy()) > 0.9
 
 
 def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
@@ -103,6 +102,37 @@ def test_every_head_goes_on_to_the_bit(monkeypatch: Patch, name: str) -> None:
         assert run(monkeypatch, "forget h.safetensors week.parquet --label species") == 0
         forget(clf, "week.parquet", label="species")
     assert_same_head("h.safetensors", clf)
+
+
+def test_columns_of_a_table_are_taken_by_name(monkeypatch: Patch, capsys: Printed) -> None:
+    """Here a range of columns is in the order of the file: another file may have another."""
+    frame = birds()
+    names = {f"z_{i}": name for i, name in enumerate(["beak", "wing", "leg", "tail", *"abcd"])}
+    frame = frame.rename(columns=names)
+    mixed = frame[["beak", "leg", "a", "wing", "c", "b", "tail", "d", "species"]]
+    frame.to_csv("straight.csv", index=False)
+    mixed.to_csv("mixed.csv", index=False)
+    of = "--embedding beak:d --label species"
+    assert run(monkeypatch, f"fit straight.csv {of} --head slda --out h.safetensors") == 0
+    clf = fit("straight.csv", "slda", embedding="beak:d", label="species")
+    assert_same_head("h.safetensors", clf)
+    assert run(monkeypatch, f"predict h.safetensors mixed.csv {of} --out l.csv") == 0
+    assert "100.0 % right" in capsys.readouterr().out
+    assert run(monkeypatch, f"fit mixed.csv {of} --head h.safetensors") == 0
+    assert run(monkeypatch, f"calibrate h.safetensors mixed.csv {of} --rows train") == 0
+    assert run(monkeypatch, f"forget h.safetensors mixed.csv {of}") == 0
+    again = ll.HeadClassifier.load("h.safetensors")
+    again.head_.calibration = None
+    z = frame.drop(columns="species")
+    np.testing.assert_allclose(again.predict_proba(z), clf.predict_proba(z), atol=1e-9)
+    frame.rename(columns={"leg": "foot"}).to_csv("other.csv", index=False)
+    capsys.readouterr()
+    for verb in (
+        f"fit other.csv {of} --head h.safetensors",
+        f"predict h.safetensors other.csv {of} --out o.csv",
+    ):
+        assert run(monkeypatch, verb) == 1
+        assert "columns that the head has learned: 'leg' is missing" in capsys.readouterr().err
 
 
 def test_a_class_is_forgotten_by_its_name(monkeypatch: Patch, capsys: Printed) -> None:

@@ -10,6 +10,8 @@ head, the settings that make such a head, the format of the document, and what i
 - ``calibration``: the temperature that makes probabilities of logits, limits of novelty, and
   whether the head has changed since (``Calibration``).
 - ``feature_map``: what is done to features before the head sees them: {"divide_by": 10.0}.
+- ``feature_names``: what the columns of features were called, where a classifier knew: others are
+  put in this order by name.
 - ``origin``: what it was learned from, in sentences, where that is many files.
 
 mean's sum of squared distances is the tensor ``statistics.spread``, NaN where a class was learned
@@ -28,7 +30,15 @@ from lastlayer.errors import FileFormatError
 from lastlayer.files import read_tensors, write_tensors
 
 FORMAT = 2  # of the document; 1: version 0.1
-PARTS = ("class_names", "labels", "classifier", "feature_map", "origin", "calibration")
+PARTS = (
+    "class_names",
+    "labels",
+    "classifier",
+    "feature_map",
+    "feature_names",
+    "origin",
+    "calibration",
+)
 
 
 class HeadFile(NamedTuple):
@@ -76,6 +86,7 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
         ("feature_map", dict),
         ("calibration", dict),
         ("origin", list),
+        ("feature_names", list),
     ):
         if part in parts and not isinstance(parts[part], kind):
             raise FileFormatError(f"{path} stores its {part} in a form unknown to this version")
