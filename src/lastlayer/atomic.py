@@ -12,12 +12,30 @@ from lastlayer.errors import WriteError
 _ONE_AT_A_TIME = Lock()  # the umask is the process's, and can only be read by setting another
 
 
+def followed(path: Path) -> Path:
+    """Return the file that links lead to, whether it is there or not; ``path`` if it is no link.
+
+    To replace a link would leave the old content where it points to, and every other link to it
+    unchanged.
+    """
+    if not path.is_symlink():
+        return path
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError):  # Python before 3.13 says of a loop that it is one
+        target = path
+    if target.is_symlink():
+        raise WriteError(f"cannot write {path}: its links lead in a circle")
+    return target
+
+
 @contextmanager
 def in_place_of(path: Path) -> Iterator[Path]:
-    """Yield a file beside ``path`` to write to; it replaces ``path`` if all goes well.
+    """Yield a file to write to; it replaces ``path``, or what a link leads to, if all goes well.
 
     An interrupted write leaves what was there before. Folders are made as they are needed.
     """
+    path = followed(path)
     try:
         if path.exists() and not path.is_file():
             raise WriteError(f"expected a file to write, but {path} is a folder or a device")

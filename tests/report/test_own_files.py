@@ -97,11 +97,13 @@ def test_a_link_in_the_way_is_not_followed(study: Path, tmp_path: Path) -> None:
         write(study)
     assert target.read_text() == "mine"
     (study / "report.html").unlink()
-    (study / own_files.LOCK).unlink()
-    (study / own_files.LOCK).symlink_to(target)
-    with pytest.raises(WriteError, match="is a link"):
-        write(study)
-    assert target.read_text() == "mine"
+    for name in (own_files.LOCK, own_files.MANIFEST):
+        (study / name).unlink(missing_ok=True)
+        (study / name).symlink_to(target)
+        with pytest.raises(WriteError, match=f"{name} is a link"):
+            write(study)
+        assert target.read_text() == "mine"
+        (study / name).unlink()
 
 
 def test_an_altered_manifest_reaches_nothing_outside(tmp_path: Path) -> None:

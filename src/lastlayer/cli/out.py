@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastlayer.atomic import in_place_of
+from lastlayer.atomic import followed, in_place_of
 from lastlayer.errors import OptionError, WriteError
 from lastlayer.reading import say
 
@@ -44,6 +44,7 @@ def make_room(out: Path, *read: Path, force: bool = True, option: str = "--out")
         force: whether an existing file may be overwritten.
         option: what it is called on the command line.
     """
+    out = followed(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -30,8 +30,7 @@ Digests = Mapping[str, Collection[str]]  # path within the folder → what its c
 def one_at_a_time(folder: Path) -> Iterator[None]:
     """Wait until no other report is made in a folder."""
     path = folder / LOCK
-    if path.is_symlink():
-        raise WriteError(f"expected a file of the report, but {path} is a link: remove it")
+    _refuse_link(path)
     lock = FileLock(path)
     try:
         lock.acquire(timeout=PATIENCE)
@@ -56,6 +55,7 @@ def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[st
         files: content by path within the folder.
         kept: paths that this report was made from; they are left as they are.
     """
+    _refuse_link(folder / MANIFEST)
     for name in FOLDERS:
         path = folder / name
         if path.is_symlink() or (path.exists() and not path.is_dir()):
@@ -77,6 +77,12 @@ def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[st
         if _is_ours(folder / name, before[name]):
             (folder / name).unlink()
     _keep(folder, {name: before[name] for name in kept if name in before} | now)
+
+
+def _refuse_link(path: Path) -> None:
+    """Refuse a link where a report keeps a file for itself: a stranger may have put it there."""
+    if path.is_symlink():
+        raise WriteError(f"expected a file of the report, but {path} is a link: remove it")
 
 
 def _clear_the_way(folder: Path, now: Digests, before: Digests, both: Digests) -> None:
