@@ -38,7 +38,11 @@ CODES = {
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a head can do; a card states it for the default options, a head for its own."""
+    """What a head can do; a card states it for the default options, a head for its own.
+
+    A head behind a map draws the map from its first rows (``Head.rows_to_begin``) and keeps it:
+    what is said of order and of merging holds for heads with the same map.
+    """
 
     linear: bool = False  # its largest logit is that of an nn.Linear
     keeps_samples: bool = False  # it stores rows of the data

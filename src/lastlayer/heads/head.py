@@ -431,14 +431,14 @@ class Head(Resizable, ABC):
                 self._stale = True
 
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
-        """Return an ordinary layer that predicts the same class: mean, median and slda have one.
+        """Return an ordinary layer that predicts the same class, if ``abilities.linear`` says so.
 
         Args:
             dtype: of its parameters; None: PyTorch's default, float32.
         """
         raise UnsupportedError(
-            f"a '{self.name}' head cannot become an nn.Linear; mean, median and slda can, and "
-            "heads trained by gradient have as_layer()"
+            f"a '{self.name}' head cannot become an nn.Linear: its largest logit is not that of "
+            f"one; these heads can: {', '.join(able('linear'))}"
         )
 
     def as_module(

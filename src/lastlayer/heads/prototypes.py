@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lastlayer.heads.finite import check_float_type
 from lastlayer.heads.graph import Value, masked, squared_distances
+from lastlayer.heads.linear_layer import linear_layer
 
 _FEW = 1 << 16  # differences that are taken sooner than a product is prepared
 _PAIRS = 1 << 20  # numbers of the rows that are looked at again at once
@@ -64,14 +64,8 @@ def nearest_graph(z: Value, points: Tensor, known: Tensor) -> tuple[Value, Value
 
 def nearest_as_linear(prototypes: Tensor, known: Tensor, dtype: torch.dtype | None) -> nn.Linear:
     """Return a layer for prototypes (n_classes, h); ``known`` says which classes can win."""
-    n_classes, in_features = prototypes.shape
-    check_float_type(dtype)
-    linear = nn.Linear(in_features, n_classes, dtype=dtype)
     bias = -0.5 * prototypes.square().sum(dim=1)
-    with torch.no_grad():
-        linear.weight.copy_(prototypes)
-        linear.bias.copy_(bias.masked_fill(~known, -torch.inf))
-    return linear.to(prototypes.device)
+    return linear_layer(prototypes, bias.masked_fill(~known, -torch.inf), dtype)
 
 
 def temperature_of_distances(spread: float, n: int, in_features: int) -> float:

@@ -36,6 +36,15 @@ class Form:
         """The names of what training moves."""
         return tuple(p for p in self.parameters if p != self.gain or not self.fixed_gain)
 
+    def rows(self, p: Parameters) -> Tensor:
+        """Return gain_i · a_i (…, N, h): the rows by which a sample, or its direction, is weighed.
+
+        The length of a sample is a factor of all its logits, so with these rows and b_i an
+        nn.Linear has the same largest logit, of whichever form the layer is.
+        """
+        a = unit(p["weight"])[0] if self.unit_rows else p["weight"]
+        return a * gain_of_rows(self, p).unsqueeze(-1) if self.gain else a
+
     def logits(self, z: Tensor, p: Parameters) -> Tensor:
         """Return the logits (…, n, N) of features ``z`` (…, n, h)."""
         x = unit(z)[0] if self.unit_input else z

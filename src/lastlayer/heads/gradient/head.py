@@ -4,7 +4,7 @@ from numbers import Real
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lastlayer.arguments import kind_of, whole
 from lastlayer.catalogue import HEADS, Abilities
@@ -15,8 +15,8 @@ from lastlayer.heads.gradient.members import Members
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.kinds import MOST_CLASSES
+from lastlayer.heads.linear_layer import linear_layer
 from lastlayer.layers import LAYERS, MASKS, Layer
-from lastlayer.layers.form import gain_of_rows, unit
 from lastlayer.names import look_up
 
 COSINES = 0.05  # the temperature of cosines, of which a softmax would be flat (decision 13)
@@ -121,6 +121,20 @@ class GradientHead(Head):
         layer.load_state_dict(self.parts())
         return layer
 
+    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+        """Return an ordinary layer that predicts the same class; ``as_layer`` has its logits too.
+
+        A normalised layer's rows are scaled once and for all. The length of a sample, by which
+        cosines are divided, does not change which of its logits is the largest.
+        """
+        self._check_learned()
+        parts = self.parts()
+        rows = self.form.rows(parts)
+        bias = parts["bias"] if self.form.bias else rows.new_zeros(self.n_classes)
+        if self.preset == "exact":
+            bias = bias.masked_fill(~self.seen, -torch.inf)
+        return linear_layer(rows, bias, dtype)
+
     def _check_batch(self, z: Tensor, y: Tensor) -> tuple[Tensor, Tensor, int]:
         z, y, most = super()._check_batch(z, y)
         return self._narrowed(z), y, most
@@ -175,9 +189,7 @@ class GradientHead(Head):
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
         form, p = self.form, self.parts()
-        weight = unit(p["weight"])[0] if form.unit_rows else p["weight"]
-        if form.gain:
-            weight = weight * gain_of_rows(form, p)[:, None]
+        weight = form.rows(p)
         if form.unit_input:
             tiny = torch.finfo(z.graph.dtype).tiny
             z = z / z.unary("Abs").reduce("Max", keep=True).at_least(tiny)  # so squares stay finite

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from lastlayer.arguments import choice, flag, short
 from lastlayer.errors import DataError, OptionError
-from lastlayer.heads.finite import check_float_type
 from lastlayer.heads.head import Preset
+from lastlayer.heads.linear_layer import linear_layer
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
 from lastlayer.heads.statistics.least_squares import Moments, ridge
@@ -154,13 +154,3 @@ def check_penalty(penalty: object) -> None:
     number = isinstance(penalty, int | float) and 0 <= penalty < float("inf")
     if not number and not (isinstance(penalty, str) and penalty == "gcv"):
         raise OptionError(f"expected penalty 'gcv' or a number of at least 0, got {short(penalty)}")
-
-
-def linear_layer(weight: Tensor, bias: Tensor, dtype: torch.dtype | None) -> nn.Linear:
-    """Return an ordinary layer of a weight (n_classes, h) and a bias (n_classes,)."""
-    check_float_type(dtype)
-    linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=dtype)
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        linear.bias.copy_(bias)
-    return linear.to(weight.device)

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from lastlayer.arguments import choice, whole
 from lastlayer.catalogue import Abilities
 from lastlayer.heads.head import Preset
+from lastlayer.heads.linear_layer import linear_layer
 from lastlayer.heads.statistics.budget import BUDGET
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
-from lastlayer.heads.statistics.ridge import linear_layer
 
 STEPS, BATCH, RATE = 500, 2048, 0.05
 AHEAD = 64  # rows of noise of a class that are multiplied at once, at least

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from lastlayer.arguments import choice, flag, short
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import DataError, OptionError
-from lastlayer.heads.finite import check_float_type
 from lastlayer.heads.head import Preset
+from lastlayer.heads.linear_layer import linear_layer
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import factor, shared_root
 from lastlayer.heads.statistics.head import FADES, StatisticsHead
@@ -101,15 +101,10 @@ class SldaHead(StatisticsHead):
         """Return the head as it is now as an ordinary layer, to put on the network."""
         self._check_learned()
         self._refresh_if_stale()
-        check_float_type(dtype)
-        linear = nn.Linear(self.in_features, self.n_classes, dtype=dtype)
         bias = self.bias - self.weight @ self.centre
         if self.preset == "exact":
             bias = bias.masked_fill(~self.seen, -torch.inf)
-        with torch.no_grad():
-            linear.weight.copy_(self.weight)
-            linear.bias.copy_(bias)
-        return linear.to(self.weight.device)
+        return linear_layer(self.weight, bias, dtype)
 
     def _refresh(self) -> None:
         s = self.statistics
