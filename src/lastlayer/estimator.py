@@ -28,7 +28,7 @@ from lastlayer.heads.head import Preset
 from lastlayer.heads.head_file import HeadFile, read_head, write_head
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.undo import AllOrNothing
-from lastlayer.names import look_up
+from lastlayer.names import class_name, look_up
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 
 EPOCHS = 5  # as in the paper
@@ -447,8 +447,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes_[winners], shares.max(axis=1), known
 
     def label_like(self, name: str) -> Any:
-        """Return the label with this name, of the labels' own type."""
-        labels = dict(zip(map(str, self.classes_.tolist()), self.classes_.tolist(), strict=True))
+        """Return the label with this name (``class_name``), of the labels' own type."""
+        labels: dict[str, Any] = {class_name(str(label)): label for label in self.classes_.tolist()}
         return look_up(name, labels, "class")
 
     @contextmanager

@@ -1,6 +1,7 @@
 """From data to a saved classifier: fit, train further, predict, forget."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from lastlayer.errors import DataError, OptionError, ShapeError
 from lastlayer.estimator import HeadClassifier, HeldOut
 from lastlayer.features.rows import CHOICES, Rows, Source, read_rows
 from lastlayer.features.tables.opening import is_dataset
+from lastlayer.names import class_name
 from lastlayer.progress import Tell
 from lastlayer.shards.fit import fit_shards
 from lastlayer.shards.listing import Sharded, is_sharded, list_shards
@@ -22,6 +24,7 @@ from lastlayer.shards.on_ray import OnRay
 from lastlayer.shards.reading import Wish
 
 Path_ = str | os.PathLike[str]
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def fit(
@@ -127,7 +130,7 @@ def predict(
         _check_columns(clf, part)
         labels, probability, known = clf.answer_rows(part.z, unknown, part.columns)
         split = {"split": [part.split] * len(labels)} if len(parts) > 1 else {}
-        table = pl.DataFrame({"label": labels, "probability": probability, **split})
+        table = pl.DataFrame({"label": _writable(labels), "probability": probability, **split})
         tables.append(table.with_columns(pl.when(pl.Series(known)).then("label").alias("label")))
         if part.y is not None and known.any():
             true = np.array(part.names, dtype=object)[part.y.numpy()]
@@ -180,14 +183,22 @@ def forget(
     _check_columns(clf, part)
     z, y = part.z, labels_of(part)
     if only is not None:
-        if only not in part.names:
+        names: list[str] = [class_name(label) for label in part.names]
+        if only not in names:
             raise DataError(f"expected rows of '{only}' to forget, but there are none")
-        mine = y == part.names.index(only)
+        mine = y == names.index(only)
         z, y = z[mine], y[mine]
     if not len(y):
         raise DataError("expected rows to forget, but there are none")
     clf.forget_rows(z, y, part.names, part.columns)
     return len(y)
+
+
+def _writable(labels: Any) -> Any:
+    """Return labels as a file can hold them: a lone surrogate is spelt out, as in a name."""
+    if labels.dtype.kind not in "OU":
+        return labels
+    return [class_name(x) if _SURROGATE.search(x) else x for x in labels.tolist()]
 
 
 def update(path: Path, change: Callable[[HeadClassifier], object], out: Path) -> HeadClassifier:

@@ -29,6 +29,7 @@ from lastlayer.catalogue import card_of
 from lastlayer.estimator import HeadClassifier
 from lastlayer.features import Features, FeatureSet
 from lastlayer.features.data import TrainingFeatures
+from lastlayer.names import label_of
 from lastlayer.scenarios import Scenario
 from lastlayer.study import ScenarioSpec
 from lastlayer.study.comparison import head_names
@@ -61,16 +62,16 @@ class Advice:
     def fit(self) -> HeadClassifier:
         """Return a classifier that has learned the whole stream, task by task.
 
-        Its labels are the names of the classes; ``partial_fit`` continues with what comes next.
+        Its labels are those of the data, as text; ``partial_fit`` continues with what comes next.
         """
         classifier = self.classifier()
-        names = np.asarray(self.course.names)
+        labels = np.asarray([label_of(name) for name in self.course.names])
         for task in self.course.tasks:
             # What is trained by gradient must see a task as a whole, again and again.
             size = len(task) if card_of(self.head).by_gradient else PIECE
             for rows in task.split(max(size, 1)):
                 z = self.course.z[rows].float().numpy()
-                classifier.partial_fit(z, names[self.course.y[rows].numpy()])
+                classifier.partial_fit(z, labels[self.course.y[rows].numpy()])
         return classifier
 
     def classifier(self) -> HeadClassifier:

@@ -1,6 +1,6 @@
 """The command that shows what is in a file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ import typer
 from lastlayer.cli.app import DATA, app
 from lastlayer.cli.text import columns, count, describe_calibration
 from lastlayer.errors import FileFormatError, MissingFileError
-from lastlayer.names import printable
+from lastlayer.names import class_name, printable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +86,8 @@ def _show_head(file: Path, every: bool) -> None:
     for sentence in kept.get("origin", ()):
         print(printable(str(sentence)))
     print()
-    names = head.class_names or [str(c) for c in range(head.n_classes)]
+    labels = head.class_names or [str(c) for c in range(head.n_classes)]
+    names = [class_name(label) for label in labels]
     counts = head.class_counts
     if counts is not None:
         print(_classes(names, {"samples": counts}, every))
@@ -125,22 +126,22 @@ def _show_table(file: Path) -> None:
     print("can be used by: import, fit, predict, forget")
 
 
-def _classes(names: "list[str] | tuple[str, ...]", counts: "dict[str, Tensor]", every: bool) -> str:
+def _classes(names: Sequence[str], counts: "dict[str, Tensor]", every: bool) -> str:
     """Yield how often each class occurs in each split."""
     few = len(names) if every else min(len(names), LISTED)
     rows = [("class", *counts)]
     numbers = {split: count.tolist() for split, count in counts.items()}
     for c in range(few):
         known = (str(n[c]) if c < len(n) else "0" for n in numbers.values())
-        rows.append((printable(names[c]), *known))
+        rows.append((names[c], *known))
     return columns(rows, indent="  ") + _rest(len(names), few)
 
 
-def _seen_classes(names: list[str], seen: list[bool], every: bool) -> str:
+def _seen_classes(names: Sequence[str], seen: list[bool], every: bool) -> str:
     """Yield the classes that a head has seen, where it has not counted its samples."""
     few = len(names) if every else min(len(names), LISTED)
     known = [c < len(seen) and seen[c] for c in range(few)]
-    rows = [(printable(names[c]), "" if known[c] else "not seen") for c in range(few)]
+    rows = [(names[c], "" if known[c] else "not seen") for c in range(few)]
     return columns(rows, indent="  ") + _rest(len(names), few)
 
 

@@ -13,7 +13,9 @@ from lastlayer.arguments import expect, real
 from lastlayer.errors import FileFormatError, LabelError, OptionError, ShapeError
 from lastlayer.features.arrays import join, part
 from lastlayer.features.feature_set import FeatureSet
-from lastlayer.names import printable
+from lastlayer.names import ClassName, class_name, printable
+
+NAME_CODE = 1  # how a file names classes: as ``class_name`` does; 0.2 left backslashes as they were
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Features:
 
     train: FeatureSet
     test: FeatureSet
-    names: Mapping[str, tuple[str, ...]]  # per label column, the name of each class, printable
+    names: Mapping[str, tuple[str, ...]]  # per label column, what ``class_name`` calls each class
     origin: Origin = field(default_factory=Origin)
     fingerprint: str = ""  # a digest of the content, taken when it is not given
     validation: FeatureSet | None = None  # a third split, where one was brought
@@ -57,7 +59,7 @@ class Features:
         for name in ("train", "test"):
             expect(getattr(self, name), FeatureSet, name, "a FeatureSet")
         expect(self.origin, Origin, "origin", "an Origin")
-        object.__setattr__(self, "names", _printable_names(self.names))
+        object.__setattr__(self, "names", _class_names(self.names))
         expect(self.validation, (FeatureSet, type(None)), "validation", "a FeatureSet or None")
         for name, split in self.splits.items():
             if self.train.in_features != split.in_features:
@@ -89,7 +91,8 @@ class Features:
             **columns: Further label columns, such as ``session=…``.
 
         The names of classes are kept as text, of at most 1000 characters; control characters in
-        them are spelt out as Python writes them, so that any name can be printed and drawn.
+        them are spelt out as Python writes them, so that any name can be printed and drawn, and
+        different labels have different names (``lastlayer.names.class_name``).
 
         >>> data = Features.from_arrays([[0.0], [1.0], [2.0]], ["cat", "dog", "cat"],
         ...                             test=([[0.5]], ["dog"]), session=[1, 1, 2])
@@ -181,6 +184,7 @@ class Features:
         metadata = {
             "label": self.label,
             "names": {column: list(names) for column, names in self.names.items()},
+            "name_code": NAME_CODE,
             "origin": asdict(self.origin),
             "fingerprint": self.fingerprint,
         }
@@ -200,6 +204,7 @@ class Features:
                 for split in ("train", "test", "validation")
                 if split != "validation" or "validation.z" in tensors
             }
+            names = names_in_file(metadata)
             return cls(**splits, names=names, origin=Origin(**origin), fingerprint=fingerprint)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{path} lacks a part of a features file: {error}") from error
@@ -245,15 +250,34 @@ class TrainingFeatures:
         )
 
 
-def _printable_names(names: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Check names of classes, and spell out unprintable characters in them."""
+def names_in_file(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of classes in a features file, as ``Features`` takes them.
+
+    Version 0.2 spelt out odd characters, and gave the result to heads as the label: so for its
+    files, and for those of other programs, what is written there is the label.
+    """
+    names = dict(metadata["names"])
+    if metadata.get("name_code") != NAME_CODE:
+        return names
+    return {
+        column: [_as_written(name) for name in given] if isinstance(given, list) else given
+        for column, given in names.items()
+    }
+
+
+def _as_written(name: Any) -> Any:
+    return ClassName(name) if isinstance(name, str) and printable(name) == name else name
+
+
+def _class_names(names: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Check names of classes; what is a label still is coded."""
     expect(names, Mapping, "names", "a table of columns and the names of their classes")
-    made = {}
+    made: dict[str, tuple[str, ...]] = {}
     for column, given in names.items():
         expect(given, (tuple, list), f"the names of '{column}'", "a tuple of text")
         for name in given:
             expect(name, str, f"the name of a class of '{column}'", "text")
-        made[column] = tuple(map(printable, given))
+        made[column] = tuple(n if isinstance(n, ClassName) else class_name(n) for n in given)
     return made
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lastlayer.arguments import kind_of, short
 from lastlayer.errors import ArgumentError, DataError, LabelError, ShapeError
+from lastlayer.names import class_name
 from lastlayer.tensors import check_dense
 
 LONGEST = 1000  # characters in the name of a class: what is longer is a text, not a class
@@ -17,10 +18,20 @@ Array = np.ndarray[Any, Any]
 
 
 def encode(name: str, *parts: Any) -> tuple[list[Tensor], tuple[str, ...]]:
-    """Number the values of a label column, sorted, over all its parts (train, test).
+    """Number the values of a label column, over all its parts, and name the classes.
 
     >>> encode("animal", ["dog", "cat"], ["dog", "emu"])
     ([tensor([1, 0]), tensor([1, 2])], ('cat', 'dog', 'emu'))
+    """
+    codes, labels = number(name, *parts)
+    return codes, tuple(map(class_name, labels))
+
+
+def number(name: str, *parts: Any) -> tuple[list[Tensor], tuple[str, ...]]:
+    r"""Number the values of a label column, sorted, over all its parts (train, test).
+
+    >>> number("animal", ["dog\n", "cat"], ["dog\n", "emu"])
+    ([tensor([1, 0]), tensor([1, 2])], ('cat', 'dog\n', 'emu'))
     """
     columns = [_as_column(name, part) for part in parts]
     whole = [column for column in columns if isinstance(column, np.ndarray)]
@@ -78,17 +89,19 @@ def _as_column(name: str, values: Any) -> Array | list[str]:
 
 
 def refuse_mixed(name: str, values: Sequence[Any]) -> None:
-    """Refuse a column of text and something else: as text, 1 and "1" would be one class."""
-    text = other = None
+    """Refuse a column of text, bytes or something else: 1, "1" and b"1" would be one class."""
+    first: dict[str, int] = {}  # the row in which each comes first
     for row, value in enumerate(values):
         if isinstance(value, str | bytes):
-            text = row if text is None else text
+            first.setdefault("text" if isinstance(value, str) else "bytes", row)
         elif value is not None and value == value:  # noqa: PLR0124  (NaN is missing, not another)
-            other = row if other is None else other
-    if text is not None and other is not None:
+            first.setdefault("", row)
+    if len(first) > 1:
+        one, other, *_ = sorted(first, reverse=True)
         raise LabelError(
-            f"expected labels '{name}' of one type, got text in row {text} and "
-            f"{kind_of(values[other])} in row {other}: turn all of them into text"
+            f"expected labels '{name}' of one type, got {one} in row {first[one]} and "
+            f"{other or kind_of(values[first['']])} in row {first[other]}: turn all of them into "
+            "text"
         )
 
 

@@ -11,8 +11,9 @@ from lastlayer.errors import LabelError, OptionError
 from lastlayer.features.arrays import as_features
 from lastlayer.features.data import Features
 from lastlayer.features.importing import read_splits
-from lastlayer.features.labels import encode
+from lastlayer.features.labels import number
 from lastlayer.features.load import TABLES, load_features
+from lastlayer.names import label_of
 from lastlayer.reading import reading
 
 CHOICES = ("train", "validation", "test", "all")
@@ -25,7 +26,7 @@ class Rows:
     split: str  # "" where there is none
     z: Tensor  # (n, h) float16 or float32
     y: Tensor | None  # (n,) int64
-    names: tuple[str, ...] = ()  # what the classes are called
+    names: tuple[str, ...] = ()  # the label of each class, as text
     columns: tuple[str, ...] = ()  # what z was read from: a name for each of its columns, or one
 
 
@@ -73,7 +74,7 @@ def _of_features(source: Features | str | os.PathLike[str], label: str | None) -
         data = source if label is None else source.with_label(label)
     else:
         data = load_features(source, label)
-    names = data.names[data.label]
+    names = tuple(map(label_of, data.names[data.label]))
     return [
         Rows(name, split.z, split.labels.get(data.label), names)
         for name, split in data.splits.items()
@@ -91,7 +92,7 @@ def _of_table(
             for name, split in splits.items()
         ]
     named = [column for column in columns if column is not None]
-    codes, names = encode(named[0][0], *(values for _, values in named))
+    codes, names = number(named[0][0], *(values for _, values in named))
     if any(not name for name in names):
         raise LabelError(f"expected a label for every sample, but one of '{named[0][0]}' is empty")
     return [

@@ -47,7 +47,7 @@ from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.resizable import Resizable
 from lastlayer.heads.undo import AllOrNothing, Lock, settle
-from lastlayer.names import printable
+from lastlayer.names import class_name
 
 Preset = Literal["exact", "paper"]
 _PIECE = 1 << 20  # features, or logits, that are worked on at once
@@ -759,7 +759,7 @@ class Head(Resizable, ABC):
     def _called(self, c: int) -> str:
         """Return what to call a class in a message."""
         names = self._class_names
-        return f"'{printable(names[c])}'" if names and c < len(names) else f"class {c}"
+        return f"'{class_name(names[c])}'" if names and c < len(names) else f"class {c}"
 
     def _unknown_class(self, y: object) -> LabelError:
         return LabelError(f"expected a class from 0 to {self.n_classes - 1}, got {short(y)}")

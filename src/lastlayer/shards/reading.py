@@ -1,4 +1,4 @@
-"""Read one shard, some rows at a time: features and the names of their classes, checked."""
+"""Read one shard, some rows at a time: features and the labels of their classes, checked."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -12,19 +12,20 @@ from torch import Tensor
 from lastlayer.arguments import short
 from lastlayer.errors import DataError, FileFormatError, LabelError, OptionError, ShapeError
 from lastlayer.features.arrays import as_features
+from lastlayer.features.data import names_in_file
 from lastlayer.features.importing import stacked
-from lastlayer.features.labels import encode
+from lastlayer.features.labels import number
 from lastlayer.features.tables import Array, Table, open_table
 from lastlayer.features.tables.arrays import open_array
 from lastlayer.features.tables.choosing import SPLITS, WORDS, Chosen, choose
 from lastlayer.features.tables.frames import open_parquet, open_shards
 from lastlayer.files import TensorStream, kind_of_file
-from lastlayer.names import look_up
+from lastlayer.names import ClassName, label_of, look_up
 from lastlayer.shards.listing import Shard
 
 BYTES = 24 << 20  # of features that are in memory at a time, as float32
 MOST_ROWS = 1 << 16
-NamesOf = tuple[Array, list[str]]  # for each row the number of its class, and what those are called
+NamesOf = tuple[Array, list[str]]  # for each row the number of its class, and their labels as text
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,12 @@ class _Ours:
     def __init__(self, path: Path, wish: Wish) -> None:
         self.path, self.file = path, TensorStream(path, "features")
         try:
-            names, label = self.file.metadata["names"], self.file.metadata["label"]
+            names, label = names_in_file(self.file.metadata), self.file.metadata["label"]
             self.label = look_up(wish.label or label, {name: name for name in names}, "column")
-            self.names = [str(name) for name in names[self.label]]
+            self.names = [
+                label_of(name) if isinstance(name, ClassName) else str(name)
+                for name in names[self.label]
+            ]
         except (KeyError, TypeError, AttributeError) as error:
             raise FileFormatError(f"{path} lacks a part of a features file: {error}") from error
         there = [
@@ -318,7 +322,7 @@ def _checked(column: str, values: Array) -> Array:
         return values
     if values.dtype.kind in "iu":
         return values
-    (codes,), names = encode(column, values)
+    (codes,), names = number(column, values)
     if "" in names:
         raise LabelError(f"expected a label for every sample, but one of '{column}' is empty")
     if values.dtype.kind == "O" and all(type(value) is int for value in values.tolist()):
