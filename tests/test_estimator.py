@@ -2,6 +2,8 @@
 
 import pickle
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from lastlayer import HeadClassifier
 from lastlayer.catalogue import all_heads, split_name
 from lastlayer.errors import DataError, DivergedError, OptionError, UnknownNameError
 from lastlayer.estimator import LOWEST
-from lastlayer.heads import load_head
+from lastlayer.heads import Head, load_head
 
 every_head = pytest.mark.parametrize("name", all_heads())
 IRIS = load_iris(return_X_y=True)
@@ -238,15 +240,15 @@ def test_after_an_error_a_classifier_goes_on_as_if_there_had_been_none(
         HeadClassifier(name, epochs=1, batch_size=4, random_state=0).partial_fit(z[:30], y[:30])
         for _ in range(2)
     )
-    observe, calls = type(clf.head_).observe, iter(range(100))
+    take, calls = type(clf.head_)._put_aside, iter(range(100))
 
-    def fail(head: Any, *batch: Any) -> None:
-        observe(head, *batch)
-        if next(calls) == 9:
+    def fail(head: Any, *batch: Any) -> bool:
+        if next(calls) == 10:
             raise error
+        return take(head, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(clf.head_), "observe", fail)
+        patch.setattr(type(clf.head_), "_put_aside", fail)
         with pytest.raises(error):
             getattr(clf, verb)(z[:, :3] if verb == "fit" else z, y)
     assert clf.n_features_in_ == 4
@@ -255,6 +257,55 @@ def test_after_an_error_a_classifier_goes_on_as_if_there_had_been_none(
     for one in (clf, twin):
         one.partial_fit(z[30:], y[30:])
     assert np.array_equal(clf.predict_proba(z), twin.predict_proba(z))
+
+
+def test_an_interrupt_after_new_classes_were_learned_keeps_their_labels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the next label would get their column, and its rows would be counted as theirs."""
+    z, y = IRIS[0], NAMES[IRIS[1]]
+    clf = HeadClassifier("slda").partial_fit(z[:50], y[:50])
+    learn = Head.observe_all
+
+    def too_late(head: Head, *args: Any) -> None:
+        learn(head, *args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Head, "observe_all", too_late)
+        with pytest.raises(KeyboardInterrupt):
+            clf.partial_fit(z[50:100], y[50:100])
+    assert clf.classes_.tolist() == ["setosa", "versicolor"]
+    clf.partial_fit(z[100:], y[100:])
+    expected = HeadClassifier("slda").fit(z, y)
+    assert clf.head_.class_counts is not None
+    assert clf.head_.class_counts.tolist() == [50, 50, 50]
+    assert np.array_equal(clf.predict(z), expected.predict(z))
+
+
+def test_threads_that_ask_while_new_classes_come_get_labels_of_one_moment() -> None:
+    """Labels sort before those known, so that columns move while others are answered."""
+    z = np.repeat(np.eye(8) * 9, 20, axis=0)
+    labels = np.repeat([f"{9 - c}" for c in range(8)], 20)
+    for name in ("mean", "slda"):
+        clf = HeadClassifier(name).fit(z[:40], labels[:40])
+        done = threading.Event()
+
+        def ask(clf: HeadClassifier = clf, done: threading.Event = done) -> set[tuple[str, ...]]:
+            found = set()
+            while not done.is_set():
+                found.add(tuple(clf.predict(z[[0, 39]])))
+            return found
+
+        with ThreadPoolExecutor(3) as pool:
+            asked = [pool.submit(ask) for _ in range(3)]
+            try:
+                for c in range(2, 8):
+                    clf.partial_fit(z[20 * c : 20 * c + 20], labels[20 * c : 20 * c + 20])
+            finally:
+                done.set()
+        assert [one.result() for one in asked] == [{("9", "8")}] * 3
+        assert clf.score(z, labels) == 1
 
 
 def test_the_page_about_it_runs() -> None:

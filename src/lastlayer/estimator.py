@@ -27,7 +27,7 @@ from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.head_file import HeadFile, read_head, write_head
 from lastlayer.heads.onnx_file import write_onnx
-from lastlayer.heads.undo import AllOrNothing
+from lastlayer.heads.undo import Lock, settle
 from lastlayer.names import class_name, look_up
 from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
 
@@ -139,7 +139,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._begin(unique_labels(labels))
             columns = self._columns_of(labels)
             held = self._hold_out(columns, self.calibration)
-            self._observe(z, columns, self._first_epochs(columns, held), held)
+            for rows, own in self._batches(z, columns, self._first_epochs(columns, held), held):
+                self.head_.observe(rows, own)
             if held is not None:
                 self.head_.calibrate(z[held], columns[held])
         return self
@@ -156,23 +157,24 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             known = np.unique(labels) if classes is None else unique_labels(labels, classes)
             if first:
                 self._begin(known)
-            with AllOrNothing(self.head_):  # keeps what is overwritten: at most the size of X
+            with self.head_.lock:
                 self._welcome(known)
-                self._observe(z, self._columns_of(labels), self.epochs or EPOCHS)
+                columns = self._columns_of(labels)
+                self.head_.observe_all(self._named_batches(z, columns, self.epochs or EPOCHS))
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate on rows that were not learned; see ``Head.calibrate``."""
-        check_is_fitted(self, "head_")
-        z, labels = self._check(X, y, reset=False)
-        self.head_.calibrate(z[:], self._columns_of(labels))
+        with self._locked():
+            z, labels = self._check(X, y, reset=False)
+            self.head_.calibrate(z[:], self._columns_of(labels))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
         """Return the label with the largest logit."""
-        winners = self._logits(X).argmax(axis=1)
-        labels: Array = self.classes_[winners]
-        return labels
+        with self._locked():
+            labels: Array = self.classes_[self._logits(X).argmax(axis=1)]
+            return labels
 
     def predict_or_unknown(
         self, X: ArrayLike, share: float = 0.05, unknown_label: object = None
@@ -190,10 +192,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf.predict_or_unknown([[0, 0], [9, 9], [0, 30]]).tolist()
         ['dog', 'cat', None]
         """
-        self._check_unknown_label(unknown_label)
-        limit = self.head_.limit(share)
-        logits, novelty = self.head_.judge(self._features(X))
-        labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]
+        with self._locked():
+            self._check_unknown_label(unknown_label)
+            limit = self.head_.limit(share)
+            logits, novelty = self.head_.judge(self._features(X))
+            labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]
         other = np.array([unknown_label])
         if other.dtype.kind != labels.dtype.kind:
             labels, other = labels.astype(object), other.astype(object)
@@ -211,8 +214,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the logits, over the head's own temperature where it has one (``Head.probabilities``); for
         knn the shares of the vote. If it has learned since it was calibrated: NotCalibratedError.
         """
-        check_is_fitted(self, "head_")
-        return self._in_order(self.head_.probabilities(self._features(X)), 0)
+        with self._locked():
+            return self._in_order(self.head_.probabilities(self._features(X)), 0)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the logits in the order of ``classes_``; of two classes, their difference.
@@ -232,20 +235,23 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> clf.forget([[2.0]], ["dog"]).predict_proba([[0.0]]).round(3).tolist()
         [[0.0, 1.0]]
         """
-        check_is_fitted(self, "head_")
-        z, labels = self._check(X, y, reset=False)
-        self.head_.forget(z[:], self._columns_of(labels))
+        with self._locked():
+            z, labels = self._check(X, y, reset=False)
+            self.head_.forget(z[:], self._columns_of(labels))
         return self
 
     def forget_class(self, label: object) -> Self:
         """Make it as if a label had never been seen; ``forget`` takes its samples elsewhere."""
-        check_is_fitted(self, "head_")
-        self.head_.forget_class(int(self._columns_of(np.asarray([label]))[0]))
+        with self._locked():
+            self.head_.forget_class(int(self._columns_of(np.asarray([label]))[0]))
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to the file of its head, a safetensors file, with its labels and settings."""
-        check_is_fitted(self, "head_")
+        with self._locked():
+            self._save(path)
+
+    def _save(self, path: str | os.PathLike[str]) -> None:
         head = self.head_
         kept = self.get_params() | {
             "options": {k: v for k, v in (self.options or {}).items() if k in head.options},
@@ -342,12 +348,14 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             known = y.unique().tolist()
             labels = self._labels_like(names)
             self._welcome(labels[known])
+            self._name_classes()
             column = torch.zeros(len(names), dtype=torch.int64)
             column[known] = self._columns_of(labels[known])
         classes = column[y]
         out = None if held is None else self._hold_out(classes, held.share)
         epochs = self._first_epochs(classes, out) if first else self.epochs or EPOCHS
-        self._observe(rows, classes, epochs, out)
+        for some, own in self._batches(rows, classes, epochs, out):
+            self.head_.observe(some, own)
         if held is not None:
             held.rows.append((rows[out], classes[out]))
         # Rows that wait to be folded in are folded now, as a file would: so it makes no difference,
@@ -459,11 +467,29 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         try:
             yield
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
+            if not self._has_learned_new(before):
+                self.__dict__.clear()
+                self.__dict__.update(before)
             if random is not None:
                 self._random.set_state(random)
             raise
+
+    def _has_learned_new(self, before: dict[str, Any]) -> bool:
+        """Return whether an interrupt came when the head had already learned new classes.
+
+        Then their labels stay: without them another label would get their columns later.
+        """
+        if "head_" not in before or before["head_"] is not self.__dict__.get("head_"):
+            return False
+        with self.head_.lock:
+            settle(self.head_)
+        names = self.head_.class_names or ()
+        return len(before["classes_"]) < len(self.classes_) == len(names)
+
+    def _locked(self) -> Lock:
+        """Return the head's lock: what it has learned and its labels change together."""
+        check_is_fitted(self, "head_")
+        return self.head_.lock
 
     def _begin(self, classes: Array) -> None:
         """Make a new head whose classes are these labels, in this order."""
@@ -491,7 +517,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.head_.class_names = by_column
 
     def _welcome(self, classes: Array) -> None:
-        """Return new labels the next columns of the head; ``classes_`` stays sorted."""
+        """Assign the next columns of the head to new labels; ``classes_`` stays sorted."""
         if len(classes) <= len(self.classes_) and np.isin(classes, self.classes_).all():
             return
         classes = unique_labels(self.classes_, classes)
@@ -500,7 +526,6 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         column[known] = self._column
         column[~known] = np.arange(len(self.classes_), len(classes))
         self.classes_, self._column = classes, column
-        self._name_classes()
 
     def _check_unknown_label(self, label: object) -> None:
         check_is_fitted(self, "head_")
@@ -581,8 +606,10 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             z = z[:, _order_of(columns, learned.tolist())]
         return Divided(z, self.feature_scale)
 
-    def _observe(self, z: Divided, y: Tensor, epochs: int, held: Tensor | None = None) -> None:
-        """Show rows to the head but those held out; those on disk are read a batch at a time."""
+    def _batches(
+        self, z: Divided, y: Tensor, epochs: int, held: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows to learn, all but those held out; those on disk are read a batch at a time."""
         learned = torch.ones(len(y), dtype=torch.bool)
         if held is not None:
             learned[held] = False
@@ -590,15 +617,19 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             for _ in range(self.head_.passes):
                 parts = (t.split(self.batch_size) for t in (y, learned))
                 for some, own, wanted in zip(z.split(self.batch_size), *parts, strict=True):
-                    rows = some if held is None else some[wanted]
-                    self.head_.observe(rows, own[wanted])
+                    yield some if held is None else some[wanted], own[wanted]
             return
         place = learned.nonzero().flatten()
         for _ in range(epochs):  # shuffled, since they see the data often
             generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
             for batch in shuffled_batches(len(place), self.batch_size, generator):
                 rows = place[batch]
-                self.head_.observe(z[rows], y[rows])
+                yield z[rows], y[rows]
+
+    def _named_batches(self, z: Divided, y: Tensor, epochs: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows to learn, then name their classes: so that is part of the head's change."""
+        yield from self._batches(z, y, epochs)
+        self._name_classes()
 
     def _logits(self, X: ArrayLike) -> Array:
         check_is_fitted(self, "head_")

@@ -70,8 +70,8 @@ def is_free(head: Head) -> bool:
     found = []
 
     def look() -> None:
-        if head._lock.acquire(blocking=False):
-            head._lock.release()
+        if head.lock.acquire(blocking=False):
+            head.lock.release()
             found.append(True)
 
     thread = threading.Thread(target=look)

@@ -94,14 +94,15 @@ class Head(Resizable, ABC):
         self._calibration: Calibration | None = None
         self._derived: dict[str, Any] = {}  # what was made of the head as it is, when asked for
         self._stale = True
-        self._lock = Lock()  # taken by every public method that reads or changes what was learned
+        self.lock = Lock()  # taken by every public method that reads or changes what was learned
         self._under_way: AllOrNothing | None = None  # what is under way, or was interrupted
         self.register_buffer("seen", torch.zeros(n_classes, dtype=torch.bool))
 
     @property
     def class_names(self) -> list[str] | None:
         """What the classes 0, 1, … are called, if that is known; kept by ``save`` and ``merge``."""
-        return None if self._class_names is None else list(self._class_names)
+        with self.lock:
+            return None if self._class_names is None else list(self._class_names)
 
     @class_names.setter
     def class_names(self, names: Sequence[str] | None) -> None:
@@ -164,7 +165,7 @@ class Head(Resizable, ABC):
     def observe(self, z: Tensor, y: Tensor) -> None:
         """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
         z, y, most = self._check_batch(z, y)
-        with self._lock:
+        with self.lock:
             if self._under_way is not None:
                 settle(self)
             if not self._put_aside(z, y, most):
@@ -179,7 +180,7 @@ class Head(Resizable, ABC):
             n_classes: classes to declare, beside those of the batches.
         """
         n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
-        with self._lock:
+        with self.lock:
             settle(self)
             with AllOrNothing(self), learning():
                 if n_classes > self.n_classes:
@@ -222,7 +223,7 @@ class Head(Resizable, ABC):
         """
         if unknown is None:
             return self._by_pieces(z, lambda part: self._scores(part).argmax(dim=-1))
-        with self._lock:
+        with self.lock:
             limit = self.limit(unknown)
 
             def answer(part: Tensor) -> Tensor:
@@ -241,7 +242,7 @@ class Head(Resizable, ABC):
 
     def judge(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits and novelty at once, for less work than one after the other."""
-        with self._lock:
+        with self.lock:
             judged = [self._judge(part) for part in self._pieces(self._ready(z))]
         logits, novelty = zip(*judged, strict=True)
         return torch.cat(logits), torch.cat(novelty)
@@ -252,13 +253,13 @@ class Head(Resizable, ABC):
         Logits are divided by ``temperature`` before the softmax. Without ``calibrate`` that is the
         head's own, and of heads trained by gradient 1: they order the classes, little more.
         """
-        with self._lock:
+        with self.lock:
             _ = self.temperature  # before the work: it may be out of date
             return self._by_pieces(z, lambda part: self.probabilities_of(self._scores(part)))
 
     def probabilities_of(self, logits: Tensor) -> Tensor:
         """Return the probabilities that belong to logits (n, n_classes) of this head."""
-        with self._lock:
+        with self.lock:
             evidence = logits if self._calibration is None else self._evidence(logits)
             return torch.softmax(evidence.double() / self.temperature, dim=-1)
 
@@ -268,7 +269,7 @@ class Head(Resizable, ABC):
 
         Where the head has changed since it was calibrated it is unknown: NotCalibratedError.
         """
-        with self._lock:
+        with self.lock:
             if self._calibration is None:
                 self._make_ready()
                 return self._own_temperature()
@@ -307,7 +308,7 @@ class Head(Resizable, ABC):
         >>> round((answers == -1).double().mean().item(), 3)
         0.046
         """
-        with self._lock:
+        with self.lock:
             self._calibration = self._calibrate(z, y)
 
     def _calibrate(self, z: Tensor, y: Tensor) -> Calibration:
@@ -331,7 +332,7 @@ class Head(Resizable, ABC):
 
     def _by_pieces(self, z: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
         """Check the queries, and answer them piece by piece."""
-        with self._lock:
+        with self.lock:
             z = self._ready(z)
             parts = [answer(part) for part in self._pieces(z)]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
@@ -376,7 +377,7 @@ class Head(Resizable, ABC):
         self._check_able("merges", "be merged")
         # In one order, whichever of two threads merges which with which.
         first, second = sorted((self, other), key=id)
-        with first._lock, second._lock, learning():
+        with first.lock, second.lock, learning():
             settle(self)
             settle(other)
             names = self._joint_names(other)
@@ -394,7 +395,7 @@ class Head(Resizable, ABC):
         """
         self._check_able("forgets", "forget samples")
         z, y, most = self._check_batch(z, y)
-        with self._lock:
+        with self.lock:
             settle(self)
             if most >= self.n_classes:
                 raise self._unknown_class(most)
@@ -419,7 +420,7 @@ class Head(Resizable, ABC):
             number = operator.index(y)
         except TypeError:
             raise self._unknown_class(y) from None
-        with self._lock:
+        with self.lock:
             settle(self)
             if isinstance(y, bool) or not 0 <= number < self.n_classes:
                 raise self._unknown_class(y)
@@ -436,10 +437,14 @@ class Head(Resizable, ABC):
         Args:
             dtype: of its parameters; None: PyTorch's default, float32.
         """
-        raise UnsupportedError(
-            f"a '{self.name}' head cannot become an nn.Linear: its largest logit is not that of "
-            f"one; these heads can: {', '.join(able('linear'))}"
-        )
+        if not self.abilities.linear:
+            raise UnsupportedError(
+                f"a '{self.name}' head cannot become an nn.Linear: its largest logit is not that "
+                f"of one; these heads can: {', '.join(able('linear'))}"
+            )
+        with self.lock:
+            self._make_ready()
+            return self._as_linear(dtype)
 
     def as_module(
         self, unknown: float | None = None, dtype: torch.dtype | None = None
@@ -470,7 +475,7 @@ class Head(Resizable, ABC):
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if dtype not in (torch.float32, torch.float64):
             raise ArgumentError(f"expected dtype torch.float32 or float64, got {short(dtype)}")
-        with self._lock:
+        with self.lock:
             return self._answering(unknown, dtype, divide_by)
 
     def _answering(self, unknown: float | None, dtype: torch.dtype, divide_by: float) -> Inference:
@@ -518,13 +523,13 @@ class Head(Resizable, ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
-        with self._lock:
+        with self.lock:
             parts = {"class_names": self.class_names, "calibration": self.calibration_part}
             write_head(path, self.name, self.settings, self.state_dict(), parts)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Load the state of such a head, with any number of classes; on error stay as before."""
-        with self._lock:
+        with self.lock:
             settle(self)
             try:
                 with AllOrNothing(self):
@@ -538,18 +543,18 @@ class Head(Resizable, ABC):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return what it has learned by name: not copies, so later changes may show in it."""
-        with self._lock:
+        with self.lock:
             settle(self)
             return super().state_dict(*args, **kwargs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        with self._lock:
+        with self.lock:
             settle(self)
             return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy of its own, while no other thread changes it."""
-        with self._lock:
+        with self.lock:
             settle(self)
             made = memo[id(self)] = type(self).__new__(type(self))
             made.__dict__.update(copy.deepcopy(self.__dict__, memo))
@@ -675,6 +680,9 @@ class Head(Resizable, ABC):
             )
 
     # What a head needs only if its abilities say so.
+
+    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
+        raise NotImplementedError
 
     def _merge(self, other: Self) -> Self:
         raise NotImplementedError

@@ -116,18 +116,18 @@ class GradientHead(Head):
 
     def as_layer(self) -> Layer:
         """Return the head in its present state as a layer for any network."""
-        self._check_learned()
-        layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra).to(self.weight)
-        layer.load_state_dict(self.parts())
-        return layer
+        with self.lock:
+            self._make_ready()
+            layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra)
+            layer.to(self.weight).load_state_dict(self.parts())
+            return layer
 
-    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return an ordinary layer that predicts the same class; ``as_layer`` has its logits too.
 
         A normalised layer's rows are scaled once and for all. The length of a sample, by which
         cosines are divided, does not change which of its logits is the largest.
         """
-        self._check_learned()
         parts = self.parts()
         rows = self.form.rows(parts)
         bias = parts["bias"] if self.form.bias else rows.new_zeros(self.n_classes)

@@ -99,7 +99,7 @@ class MappedHead(Head):
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it has learned, or keeps for its map."""
-        with self._lock:
+        with self.lock:
             return self.inner.class_counts + self.first.y.bincount(minlength=self.n_classes)
 
     @property

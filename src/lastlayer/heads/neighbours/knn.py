@@ -99,7 +99,7 @@ class KnnHead(Head):
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it keeps."""
-        with self._lock:
+        with self.lock:
             return self.memory.y.bincount(minlength=self.n_classes)
 
     @property
@@ -243,7 +243,7 @@ class Following:
     def logits(self) -> Tensor:
         """Return what ``head(z)`` would now, to the bit."""
         head = self._head
-        with head._lock:
+        with head.lock:
             head._make_ready()
             nearest = self._followed.nearest()
             logits = head._room(nearest.row.shape[0])

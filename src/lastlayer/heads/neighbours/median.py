@@ -50,10 +50,8 @@ class MedianHead(Head):
             forgets_class=True,
         )  # fmt: skip
 
-    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
-        self._check_learned()
-        self._refresh_if_stale()
         known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
         return nearest_as_linear(self.median, known, dtype)
 

@@ -48,7 +48,7 @@ class StatisticsHead(Head):
     @property
     def statistics(self) -> ClassStatistics:
         """What it knows about its data, with the rows that waited; others are read like these."""
-        with self._lock:
+        with self.lock:
             found = self._unfolded
             if isinstance(found, ClassStatistics):
                 found.fold()
@@ -74,7 +74,7 @@ class StatisticsHead(Head):
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it has learned; those that fade count too."""
-        with self._lock:
+        with self.lock:
             known = self.statistics
             return (known.observed if isinstance(known, FadingStatistics) else known.count).clone()
 

@@ -49,9 +49,8 @@ class MeanHead(StatisticsHead):
     def _why_not(self, ability: str) -> str:
         return FADES
 
-    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
-        self._check_learned()
         known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
         return nearest_as_linear(self.statistics.mean, known, dtype)
 

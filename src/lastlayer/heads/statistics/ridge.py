@@ -69,10 +69,8 @@ class RidgeHead(StatisticsHead):
         for name in ("weight", "bias", "centre"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
-    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return the head as it is now as an ordinary layer, to put on the network."""
-        self._check_learned()
-        self._refresh_if_stale()
         bias = (self.bias - self.weight @ self.centre).masked_fill(~self.seen, -torch.inf)
         return linear_layer(self.weight, bias, dtype)
 

@@ -76,10 +76,8 @@ class SampledLinearHead(GaussianHead):
         able = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
         return Abilities(linear=True, **able)
 
-    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return the layer itself, to put on the network."""
-        self._check_learned()
-        self._refresh_if_stale()
         return linear_layer(self.weight, self.bias - self.weight @ self.centre, dtype)
 
     def _refresh(self) -> None:

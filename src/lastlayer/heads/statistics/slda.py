@@ -97,10 +97,8 @@ class SldaHead(StatisticsHead):
             "class, or make the head with per_class_scatter=True"
         )
 
-    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return the head as it is now as an ordinary layer, to put on the network."""
-        self._check_learned()
-        self._refresh_if_stale()
         bias = self.bias - self.weight @ self.centre
         if self.preset == "exact":
             bias = bias.masked_fill(~self.seen, -torch.inf)
