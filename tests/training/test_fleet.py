@@ -1,6 +1,7 @@
 """A member of a fleet is trained as it would be alone, whatever its neighbours do."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -35,6 +36,15 @@ def two_tasks(pool: Pool, seed: int, flip: bool = False) -> Stream:
     return Stream((second, first) if flip else (first, second), seed)
 
 
+@pytest.fixture
+def _doubles() -> Iterator[None]:
+    """Compare in float64: float32 drifts apart by its rounding, on each CPU in its own way."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("_doubles")
 @pytest.mark.parametrize("preset", ["paper", "exact"])
 def test_a_member_does_not_depend_on_its_neighbours(preset: Preset) -> None:
     pool = make_pool()
@@ -46,8 +56,8 @@ def test_a_member_does_not_depend_on_its_neighbours(preset: Preset) -> None:
     for s in range(4):
         for k in range(len(COMBINATIONS)):
             alone = train_fleet(pool, [streams[s]], [[members[s][k]]], preset, RULES)[0][0]
-            assert (together[s][k].by_class - alone.by_class).abs().max() <= 1
-            assert (together[s][k].by_group - alone.by_group).abs().max() <= 1
+            assert torch.equal(together[s][k].by_class, alone.by_class)
+            assert torch.equal(together[s][k].by_group, alone.by_group)
 
 
 def train_weights(pool: Pool, streams: list[Stream], members: list[list[Member]]) -> torch.Tensor:
@@ -60,6 +70,7 @@ def train_weights(pool: Pool, streams: list[Stream], members: list[list[Member]]
     return fleet.parameters["weight"]
 
 
+@pytest.mark.usefixtures("_doubles")
 def test_weights_alone_and_among_a_thousand() -> None:
     pool = make_pool()
     stream = Stream((torch.arange(120),), 3)
@@ -68,15 +79,16 @@ def test_weights_alone_and_among_a_thousand() -> None:
     among = train_weights(pool, [stream], [crowd])[0]
     for i in (0, 400, 1004):
         alone = train_weights(pool, [stream], [[crowd[i]]])[0, 0]
-        torch.testing.assert_close(among[i], alone, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(among[i], alone, rtol=1e-9, atol=1e-9)
     assert torch.equal(among, train_weights(pool, [stream], [crowd])[0])
 
 
+@pytest.mark.usefixtures("_doubles")
 def test_a_diverging_member_is_marked_and_hurts_nobody() -> None:
     pool = make_pool()
     stream = two_tasks(pool, 0)
     calm = [Member("linear", "none", 0.1, s) for s in range(3)]
-    wild = Member("linear", "none", 1e38, 9)
+    wild = Member("linear", "none", 1e308, 9)
     alone = train_fleet(pool, [stream], [calm], "paper", RULES)[0]
     *with_wild, lost = train_fleet(pool, [stream], [[*calm, wild]], "paper", RULES)[0]
     assert lost.diverged >= 0
@@ -84,7 +96,7 @@ def test_a_diverging_member_is_marked_and_hurts_nobody() -> None:
     assert (lost.by_class[0] >= 0).all()
     for expected, got in zip(alone, with_wild, strict=True):
         assert got.diverged == -1
-        assert (expected.by_class - got.by_class).abs().max() <= 1
+        assert torch.equal(expected.by_class, got.by_class)
 
 
 def test_scores_count_right_answers_by_class_and_by_task(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,10 @@
-"""The fleet against plain PyTorch: modules, autograd, torch.optim.SGD and clip_grad_norm_."""
+"""The fleet against plain PyTorch: modules, autograd, torch.optim.SGD and clip_grad_norm_.
 
-from collections.abc import Callable
+In float64: over hundreds of steps float32 drifts apart by its rounding alone (γ by 1e-3, started
+1e-7 apart), so that a comparison would tell one CPU from another and hide small faults.
+"""
+
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -54,7 +58,9 @@ class Reference(nn.Module):
         self.logits = LOGITS["original_weight_norm" if frozen else member.layer]
         self.mask = member.mask
         start = initial_parameters(member.layer, 10, 64, "paper", SEED, member.start, member.gain)
-        self.parts = nn.ParameterDict({name: nn.Parameter(value) for name, value in start.items()})
+        self.parts = nn.ParameterDict(
+            {name: nn.Parameter(value.double()) for name, value in start.items()}
+        )
         if frozen:
             self.parts["gamma"].requires_grad_(False)
 
@@ -68,10 +74,17 @@ class Reference(nn.Module):
         return cross_entropy(logits * keep, y)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _doubles() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.fixture(scope="module")
 def pool() -> Pool:
     data = ll.load_features("cifar10")
-    return Pool(data.train.z.float(), data.train.y, data.test.z.float(), data.test.y, 10)
+    return Pool(data.train.z.double(), data.train.y, data.test.z.double(), data.test.y, 10)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +131,7 @@ def test_five_tasks_end_at_the_same_weights(
                 optimizer.step()
     for name, expected in reference.parts.items():
         torch.testing.assert_close(
-            trained[name][0, number], expected.detach(), atol=1e-4, rtol=1e-4
+            trained[name][0, number], expected.detach(), atol=1e-9, rtol=1e-9
         )
 
 
