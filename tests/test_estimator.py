@@ -31,7 +31,12 @@ from lastlayer.errors import DataError, DivergedError, OptionError, UnknownNameE
 from lastlayer.estimator import LOWEST
 from lastlayer.heads import Head, load_head
 
-every_head = pytest.mark.parametrize("name", all_heads())
+# Masks change only the training step: in the quick run one layer carries them for all five.
+QUICK = [name for name in all_heads() if "+" not in name or name.startswith("cosine")]
+every_head = pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in all_heads()],
+)
 IRIS = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 

@@ -13,6 +13,8 @@ from lastlayer.report import agree
 from lastlayer.study import Failure, Result, Run, ScenarioSpec, execute
 from lastlayer.training.batches import shuffled_batches
 
+pytestmark = pytest.mark.slow
+
 DATA = {name: ll.load_features(name) for name in ("cifar10", "cifar100")}
 
 # features, label, head, seeds, published mean, published deviation, how far ours may be

@@ -45,6 +45,7 @@ def test_the_first_choice_is_called_so_in_the_docs() -> None:
     assert called - {"README"} == FIRST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("features", "scenario"),
     [("cifar10", "cifar10"), ("cifar100", "cifar100_lifelong"), ("cifar100", "cifar100_mix")],

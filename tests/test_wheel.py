@@ -16,6 +16,8 @@ from test_readme import blocks
 
 ROOT = Path(__file__).parents[1]
 
+pytestmark = pytest.mark.slow
+
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Run a command that sees nothing of the clone, and give what it wrote."""

@@ -24,6 +24,8 @@ from lastlayer.training.pool import Pool, Rules, Score, Stream
 
 SEEDS = range(8)
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(frozen=True)
 class Code:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
 def test_killed_at_any_moment_the_file_is_old_or_new(tmp_path: Path) -> None:
     script = Path(__file__).with_name("killed_head.py")

@@ -9,6 +9,7 @@ from tests.fuzz.calls import data, heads, targets
 from tests.fuzz.kinds import KINDS
 
 
+@pytest.mark.slow
 def test_no_fault_in_a_few_tries() -> None:
     before = set(os.listdir(Path.cwd()))
     report = fuzz(files=60, calls=300, seconds=600)

@@ -4,23 +4,60 @@ import copy
 from functools import cache
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
 from lastlayer import heads
-from lastlayer.catalogue import HEADS, all_heads
+from lastlayer.catalogue import HEADS, all_heads, card_of, split_name
 from lastlayer.heads import Head, options_of
 
 H = 4
-WIDTH = 40  # of heads that have one: what holds for 40 holds for 2,000, only faster
+SMALL = {"width": 40, "steps": 60}  # what holds for a width of 40 holds for 2,000, only faster
 EVERY_HEAD = [(name, preset) for name in all_heads() for preset in ("exact", "paper")]
+ONE_OF_EACH_KIND = [  # families, presets, masks, and a map
+    ("linear", "exact"), ("cosine+single", "paper"), ("knn", "exact"), ("median", "paper"),
+    ("mean", "exact"), ("slda", "paper"), ("random_ridge", "exact"),
+]  # fmt: skip
+
+
+def stands_for_others(name: str, preset: str) -> bool:
+    """Tell whether the quick run tries a head.
+
+    A mask changes only the training step, so that one layer carries the masks for all five; and
+    the heads beyond the paper have one preset under two names.
+    """
+    layer, mask = split_name(name)
+    return (mask == "none" or layer == "cosine") and (preset == "exact" or card_of(name).in_paper)
+
+
+def _param(name: str, preset: str, quick: bool) -> Any:
+    return pytest.param(name, preset, marks=[] if quick else [pytest.mark.slow])
+
+
+every_head = pytest.mark.parametrize(
+    ("name", "preset"), [_param(*one, stands_for_others(*one)) for one in EVERY_HEAD]
+)
+every_exact_head = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if stands_for_others(name, "exact") else [pytest.mark.slow])
+        for name in all_heads()
+    ],
+)
+# For checks that take long: the quick run tries one head of each kind.
+every_kind = pytest.mark.parametrize(
+    ("name", "preset"), [_param(*one, one in ONE_OF_EACH_KIND) for one in EVERY_HEAD]
+)
 
 
 def make_head(name: str, *sizes: int, **options: Any) -> Head:
-    """Make a head, a narrow one if it has a width."""
+    """Make a head, a narrow one if it has a width, with few steps if it trains on samples."""
     base = str(name).partition("+")[0]
-    if base in HEADS and "width" in options_of(base):
-        options.setdefault("width", WIDTH)
+    if base in HEADS:
+        for option, small in SMALL.items():
+            if option in options_of(base):
+                options.setdefault(option, small)
     return heads.make_head(name, *sizes, **options)
 
 

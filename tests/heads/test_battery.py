@@ -6,24 +6,22 @@ from pathlib import Path
 import pytest
 import torch
 from streams import (
-    EVERY_HEAD,
     H,
     accuracy,
     assert_same_bits,
     batches,
     blobs,
+    every_exact_head,
+    every_head,
     make_head,
     snapshot,
     trained,
 )
 
 from lastlayer import heads, load_features
-from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
+from lastlayer.catalogue import PAPER_HEADS, card_of
 from lastlayer.errors import DataError, LabelError, NotCalibratedError, UnsupportedError
 from lastlayer.heads import load_head
-
-every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
-every_exact_head = pytest.mark.parametrize("name", all_heads())
 
 
 def test_there_are_nineteen_heads() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from streams import EVERY_HEAD, H, assert_same_bits, blobs, make_head, snapshot, trained
+from streams import H, assert_same_bits, blobs, every_head, make_head, snapshot, trained
 
 from lastlayer.catalogue import split_name
 from lastlayer.errors import (
@@ -27,8 +27,6 @@ from lastlayer.errors import (
 from lastlayer.files import write_tensors
 from lastlayer.heads import load_head
 from lastlayer.layers import LAYERS
-
-every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
 
 Z, Y = blobs()
 

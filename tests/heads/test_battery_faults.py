@@ -9,13 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from streams import EVERY_HEAD, H, assert_same_bits, blobs, snapshot, trained
+from streams import (
+    EVERY_HEAD,
+    H,
+    assert_same_bits,
+    blobs,
+    every_head,
+    every_kind,
+    snapshot,
+    trained,
+)
 
 from lastlayer import heads
 from lastlayer.errors import DivergedError
 from lastlayer.heads import Head, make_head
 
-every_head = pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
 ROOM = str(Path(heads.__file__).parent)
 UNDOING = str(Path(heads.__file__).with_name("undo.py"))
 Z, Y = blobs()
@@ -73,7 +81,7 @@ def waiting(head: Head) -> Head:
     return head
 
 
-@every_head
+@every_kind
 def test_an_error_at_any_line_leaves_the_head_as_it_was(name: str, preset: str) -> None:
     untouched = trained(name, preset)
     first = EVERY_HEAD.index((name, preset))  # each head is tried at other lines

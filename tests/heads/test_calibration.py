@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.covariance import OAS
 from sklearn.neighbors import NearestNeighbors
-from streams import EVERY_HEAD, H, batches, blobs, make_head, trained
+from streams import H, batches, blobs, every_head, make_head, trained
 from torch import Tensor
 
 import lastlayer as ll
@@ -280,7 +280,7 @@ def test_knn_is_calibrated_although_some_classes_get_no_vote() -> None:
     assert loss < math.log(30) + 0.02
 
 
-@pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
+@every_head
 def test_a_head_of_any_type_is_calibrated(name: str, preset: str) -> None:
     z, y = blobs(seed=1)
     for dtype in (torch.float32, torch.float64):

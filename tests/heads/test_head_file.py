@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from streams import EVERY_HEAD, H, blobs, trained
+from streams import H, blobs, every_head, trained
 
 from lastlayer.catalogue import PAPER_HEADS
 from lastlayer.errors import ArgumentError, FileFormatError, MergeError, OptionError
@@ -34,7 +34,7 @@ def test_a_head_of_version_0_1_answers_as_it_did(name: str, preset: str, tmp_pat
     assert torch.equal(load_head(tmp_path / "again")(queries), head(queries))
 
 
-@pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
+@every_head
 def test_class_names_are_kept(name: str, preset: str, tmp_path: Path) -> None:
     head = trained(name, preset)
     assert head.class_names is None

@@ -10,11 +10,10 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from streams import EVERY_HEAD, H, blobs, make_head, trained
+from streams import H, blobs, every_exact_head, every_head, make_head, trained
 from torch import Tensor, nn
 
 import lastlayer as ll
-from lastlayer.catalogue import all_heads
 from lastlayer.errors import (
     ArgumentError,
     MissingPackageError,
@@ -46,7 +45,7 @@ def assert_same(head: Head, z: Tensor, answer: Answer, unknown: float, rounding:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("name", "preset"), EVERY_HEAD)
+@every_head
 def test_module_and_file_answer_as_the_head(
     name: str, preset: str, dtype: torch.dtype, tmp_path: Path
 ) -> None:
@@ -64,7 +63,7 @@ def test_module_and_file_answer_as_the_head(
     assert run(tmp_path / "head.onnx", z[:0])[1].shape == (0, 5)
 
 
-@pytest.mark.parametrize("name", all_heads())
+@every_exact_head
 def test_without_a_calibration_nothing_is_unknown(name: str, tmp_path: Path) -> None:
     head = trained(name, "exact")
     head.export_onnx(tmp_path / "head.onnx", dtype=torch.float64)

@@ -10,7 +10,10 @@ from browser import Browser, browser, find_browser
 
 import lastlayer as ll
 
-pytestmark = pytest.mark.skipif(find_browser() is None, reason="there is no Chromium here")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_browser() is None, reason="there is no Chromium here"),
+]
 HEADS = ["linear", "cosine+single", "mean", "slda", "qda", "random_slda"]
 
 

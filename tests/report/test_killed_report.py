@@ -7,7 +7,10 @@ import pytest
 
 from killing import KILLS, run
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork"),
+]
 
 
 def content(folder: Path) -> dict[str, bytes]:

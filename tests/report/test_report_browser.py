@@ -9,10 +9,13 @@ from made_up import HUNDRED, Stream, write_study
 
 from lastlayer.report import write
 
-pytestmark = pytest.mark.skipif(
-    find_browser() is None,
-    reason="no Chromium here: on Debian and Ubuntu it is installed by: apt install chromium",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_browser() is None,
+        reason="no Chromium here: on Debian and Ubuntu it is installed by: apt install chromium",
+    ),
+]
 
 DOCS = Path(__file__).parents[2] / "docs" / "figures"
 # What every chart must have drawn: marks with a size, within the chart.

@@ -11,7 +11,10 @@ from killing import run
 from lastlayer.results import load_study
 from lastlayer.results.store import FILE
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork"),
+]
 
 
 def conduct(root: Path, task: str) -> str:

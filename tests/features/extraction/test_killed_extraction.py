@@ -9,7 +9,10 @@ from tests.features.pictures import tree
 import lastlayer as ll
 from killing import KILLS, run
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork"),
+]
 
 
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> None:
