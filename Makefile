@@ -1,4 +1,4 @@
-# Two commands on a fresh machine: `make study` runs the main job, `make test` checks everything.
+# Two commands on a fresh machine: `make study` runs the main job, `make test` checks a change.
 
 PYTHON ?= python3
 BIN = .venv/bin
@@ -10,20 +10,33 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test test-images test-extras docs wheel-check fuzz kills gallery bench-avalanche clean
+.PHONY: study test types quick test-all test-images test-extras docs wheel-check fuzz kills gallery bench-avalanche clean
 
 study: .venv/.ready
 	$(STUDY)
 
+# Lint, import contracts, types and all tests but the slow ones: minutes on two cores.
 test: .venv/.ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n auto
+	@$(MAKE) -j 2 types quick
+
+PYTEST = $(BIN)/pytest -n auto --dist worksteal
+
+types: .venv/.ready
+	$(BIN)/mypy
+
+quick: .venv/.ready
+	$(PYTEST) -m "not slow"
+
+# The slow ones: real data at full size, the wheel, kills, faults at any line, browsers, every head
+# where `make test` tries one for many, and properties with all their examples.
+test-all: .venv/.ready
+	$(PYTEST) -m "slow"
 
 # Damaged files of every kind and hostile arguments to every public name, in a folder of their own:
-# so many tries, or as many as there is time for. `make test` makes a few of them.
+# so many tries, or as many as there is time for. `make test-all` makes a few of them.
 FILES = 1000
 CALLS = 10000
 SECONDS = 600
@@ -59,7 +72,7 @@ wheel-check: .venv/.ready
 	cd .venv-wheel/empty && ../bin/lastlayer advise cifar10 --scenario cifar10 --heads mean,slda
 
 # Studies of heads killed so often, those of networks, extractions and reports a fifth or a fourth as
-# often, must end with the same bits: make test does it 20 times.
+# often, must end with the same bits: make test-all does it 20 times.
 KILLS = 100
 kills: .venv/.ready
 	LASTLAYER_KILLS=$(KILLS) $(BIN)/pytest tests/study tests/features/extraction tests/report \

@@ -18,7 +18,14 @@ SELF_CONTAINED = [
 ]
 
 
-@pytest.mark.parametrize("page", SELF_CONTAINED, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [  # advise trains every head on all bundled rows
+        pytest.param(p, marks=[pytest.mark.slow] if p.stem == "advise" else [])
+        for p in SELF_CONTAINED
+    ],
+    ids=lambda page: page.stem,
+)
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a page one after the other, each with what the ones before have made."""
     monkeypatch.chdir(tmp_path)
@@ -73,6 +80,7 @@ def test_the_glossary_is_alphabetical_and_linked() -> None:
     assert "(glossary.md)" in (DOCS / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_compare_prints_what_its_page_shows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,14 +41,23 @@ IRIS = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 
 
-def classifiers() -> list[HeadClassifier]:
-    """Give every head, with as few epochs as the checks' accuracy allows, to save time."""
-    heads = (split_name(name) for name in all_heads())
+def classifiers(*names: str) -> list[HeadClassifier]:
+    """Give classifiers with as few epochs as the checks' accuracy allows, to save time."""
+    heads = (split_name(name) for name in names)
     return [HeadClassifier(head, mask=mask, epochs=30) for head, mask in heads]
 
 
-@parametrize_with_checks(classifiers())
+FIRST = "cosine+single", "slda", "knn"  # of each family
+
+
+@parametrize_with_checks(classifiers(*FIRST))
 def test_scikit_learns_checks(estimator: BaseEstimator, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.slow
+@parametrize_with_checks(classifiers(*(name for name in all_heads() if name not in FIRST)))
+def test_scikit_learns_checks_of_the_other_heads(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
 
 
@@ -83,6 +92,7 @@ def test_labels_may_be_new_at_any_call(name: str, preset: str) -> None:
     np.testing.assert_allclose(clf.predict_proba(z).sum(axis=1), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["linear", "weight_norm+single"])
 def test_a_stream_is_learned_as_compare_learns_it(name: str) -> None:
     data = ll.load_features("cifar10")

@@ -9,7 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.mutants.__main__ import ROOT, Trees, append, choose, draw, read, summary
+from tests.mutants.__main__ import (
+    MARKED,
+    ROOT,
+    Trees,
+    append,
+    choose,
+    draw,
+    read,
+    summary,
+    untried,
+)
+from tests.mutants.__main__ import test_files as files_that_test
 from tests.mutants.faults import Fault, find_faults
 from tests.mutants.trial import ANYTHING
 
@@ -56,7 +67,7 @@ def test_faults_are_drawn_by_their_seed() -> None:
     drawn = draw("layers/", 10, seed=1)
     assert len(set(drawn)) == 10
     assert drawn == draw("layers/", 10, seed=1) != draw("layers/", 10, seed=2)
-    assert {fault.room for fault in draw("", 200, seed=0)} > {"heads", "study", "training"}
+    assert {fault.room for fault in draw("", 200, seed=0)} > {"heads", "study", "report", "."}
 
 
 def test_tests_that_reach_the_function_come_quickest_first() -> None:
@@ -75,11 +86,45 @@ def test_the_last_verdict_counts(tmp_path: Path) -> None:
     first, second = find_faults("m.py", MODULE)[:2]
     out = tmp_path / "mutants.jsonl"
     assert read(out) == {}
-    for fault, verdict in ((first, "survived"), (second, "timeout"), (first, "found")):
-        append(out, {**vars(fault), "verdict": verdict, "by": ""})
+    for fault, verdict, command in (
+        (first, "survived", "make test"),
+        (second, "timeout", "make test"),
+        (first, "found", "make test-all"),
+    ):
+        append(out, {**vars(fault), "verdict": verdict, "by": "", "command": command})
     assert summary([first, second], read(out)) == [
-        "2 of 2 found (100.0%), 1 of them by their time limit"
+        "found by          make test  make test-all        nothing",
+        ".                         1              1              0",
+        "2 of 2 found (100.0%), 1 by make test-all (50.0% of them), "
+        "1 by make test (50.0% of them), 1 by their time limit",
     ]
+
+
+def test_what_the_quick_tests_do_not_find_meets_the_others() -> None:
+    one, two, three = find_faults("m.py", MODULE)[:3]
+    quick, every = MARKED
+    known = {
+        one: {"verdict": "survived", "command": quick},
+        two: {"verdict": "found", "command": quick},
+    }
+    assert untried([one, two, three], known, quick, again=False) == [three]
+    assert untried([one, two, three], known, every, again=False) == [one]
+    known[one]["command"] = every
+    assert untried([one, two], known, every, again=False) == []
+    assert untried([one, two], known, quick, again=True) == [one]
+
+
+def test_the_commands_are_the_makefiles() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for marked in MARKED.values():
+        assert f'-m "{marked}"' in makefile
+
+
+def test_every_module_lies_in_a_room_with_tests() -> None:
+    folders = {p.parent.name for p in (ROOT / "src" / "lastlayer").glob("*/__init__.py")}
+    for room in (*folders, "."):
+        assert any(name.startswith("tests/") for name in files_that_test(room)), room
+        assert draw("" if room == "." else f"{room}/", 1, seed=0)
 
 
 PLANT = """
@@ -99,7 +144,12 @@ def unused():
     return 1
 """
 TESTS = """
+import pytest
 from lastlayer.layers.tested import double
+
+@pytest.mark.slow
+def test_left_to_test_all():
+    assert double(0) == 0
 
 def test_it_doubles():
     assert double(3) == 6
@@ -114,7 +164,7 @@ def test_a_fault_is_found_or_survives(tmp_path: Path) -> None:
         "src/lastlayer/__init__.py": "",
         "src/lastlayer/layers/tested.py": TESTED,
         "tests/layers/test_it.py": TESTS,
-        "pytest.ini": "[pytest]\n",
+        "pytest.ini": "[pytest]\nmarkers = slow\n",
     }.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
@@ -130,10 +180,13 @@ def test_a_fault_is_found_or_survives(tmp_path: Path) -> None:
     assert "test_that_fails_anyway" in done.stdout
     known = read(tmp_path / "out.jsonl")
     assert {(fault.line, fault.after): line["verdict"] for fault, line in known.items()} == {
-        (3, "1"): "survived", (3, "(n <= 1)"): "survived", (3, "(n >= 1)"): "found",
+        (3, "1"): "found", (3, "(n <= 1)"): "survived", (3, "(n >= 1)"): "found",
         (3, "2"): "survived", (4, "(n - m)"): "found", (4, "return None"): "found",
         (8, "return None"): "survived", (8, "2"): "survived",
     }  # fmt: skip
+    by = {fault.after: line["by"] for fault, line in known.items() if fault.line == 3}
+    assert by["1"] == "tests/layers/test_it.py::test_left_to_test_all"
+    assert by["(n >= 1)"] == "tests/layers/test_it.py::test_it_doubles"
     assert (tmp_path / "src" / "lastlayer" / "layers" / "tested.py").read_text() == TESTED
 
 

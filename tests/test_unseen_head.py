@@ -30,7 +30,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(catalogue.HEADS, CARD.name, CARD)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("preset", ["exact", "paper"])
+@pytest.mark.parametrize("preset", ["exact", pytest.param("paper", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("check", BATTERY, ids=lambda check: check.__name__)
 def test_it_passes_the_battery(check: Callable[..., None], preset: str, tmp_path: Path) -> None:
     given = {"name": CARD.name, "preset": preset, "tmp_path": tmp_path, "used": True, "gone": 0}
@@ -51,9 +51,8 @@ def test_it_is_an_estimator() -> None:
     assert ll.HeadClassifier("midrange").fit(z, y).score(z, y) > 0.85
 
 
-def test_it_is_compared_without_being_named() -> None:
-    data = ll.load_features("cifar10")
-    table = ll.compare(data, "cifar10", orders=[0], device="cpu")
+def test_it_is_compared_without_being_named(cifar10: ll.Features) -> None:
+    table = ll.compare(cifar10, "cifar10", orders=[0], device="cpu")
     assert table.filter(head="midrange", task=4)["accuracy"][-1] > 0.2
 
 

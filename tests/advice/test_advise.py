@@ -122,8 +122,16 @@ def test_a_linear_layer_falls_only_against_itself_at_once():
     )
 
 
-def test_many_that_are_alike_are_counted_in_the_answer():
-    advice = ll.advise(blobs(noise=0.1), None)
+@pytest.mark.parametrize(
+    "heads",
+    [
+        [*HEADS, "median", "qda", "ridge", "weight_norm", "linear_no_bias"],
+        pytest.param(None, marks=pytest.mark.slow),
+    ],
+    ids=["some", "all"],
+)
+def test_many_that_are_alike_are_counted_in_the_answer(heads):
+    advice = ll.advise(blobs(noise=0.1), None, heads=heads)
     assert len(advice.choice.twins) > 6
     assert "more give the same answers." in advice.answer
     assert len(advice.answer) < 300
@@ -197,6 +205,7 @@ def test_a_task_without_held_out_rows_is_learned_from():
     assert "2" in advice.fit().predict(z[-1:].numpy()).tolist()
 
 
+@pytest.mark.slow
 def test_very_many_classes_leave_the_cheap_heads():
     y = torch.arange(100_000).repeat(2)
     z = torch.nn.functional.one_hot(y % 7, 7).float() + y[:, None] / 1e5

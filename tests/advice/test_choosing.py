@@ -64,9 +64,14 @@ def test_identical_heads_are_one_line_and_the_thriftier_is_chosen():
     assert choice.lines == {"knn": "slda", "slda": "slda"}
 
 
-def test_on_pure_noise_nothing_is_learned():
+@pytest.mark.parametrize(
+    "heads",
+    [["linear", "cosine", "mean", "slda", "knn"], pytest.param(None, marks=pytest.mark.slow)],
+    ids=["some", "all"],
+)
+def test_on_pure_noise_nothing_is_learned(heads):
     course = lay_out(noise(), "incremental:5")
-    choice = choose(course, judge(course), Needs())
+    choice = choose(course, judge(course, heads), Needs())
     assert not choice.learned
     assert choice.level
 

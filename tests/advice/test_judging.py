@@ -5,8 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from small_streams import blobs
 
 import lastlayer as ll
@@ -25,6 +23,7 @@ def _shares(data, heads=None):
     return {head: share_right(judgement, head) for head in judgement.verdicts}
 
 
+@pytest.mark.slow
 def test_every_head_of_the_catalogue_is_a_candidate_and_learns_blobs():
     shares = _shares(blobs(noise=0.3))
     assert set(shares) == set(catalogue.all_heads())
@@ -103,8 +102,10 @@ def test_checkpoints_are_few():
     assert checkpoints_of(150)[-1] == 149
 
 
-@settings(max_examples=4, deadline=None)
-@given(factor=st.sampled_from([1e-4, 0.1, 3.0, 1e4]))
+@pytest.mark.parametrize(
+    "factor",
+    [1e-4, *(pytest.param(f, marks=pytest.mark.slow) for f in (0.1, 3.0, 1e4))],
+)
 def test_the_answer_does_not_depend_on_the_scale_of_the_features(factor):
     data = blobs(n=200, noise=1.5)
     z, y = data.train.z, data.train.y

@@ -228,7 +228,9 @@ def test_a_second_writer_is_refused(run: Call, capsys: Captured, tmp_path: Path)
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", "from lastlayer.cli import main; main()", "run", "demo"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -239,7 +241,7 @@ def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal
     while child.poll() is None and not _kept(folder):
         time.sleep(0.05)
     child.send_signal(number)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=600)
     assert child.returncode == 128 + number
     kept = _kept(folder)
     assert 0 < kept < 18

@@ -250,6 +250,7 @@ def test_a_classifier_exports_with_its_scale_and_names(tmp_path: Path) -> None:
 BUNDLED = ("cifar10", "cifar100")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mean", "slda", "ridge", "qda", "linear", "cosine+single"])
 @pytest.mark.parametrize("features", BUNDLED)
 def test_every_test_row_of_the_bundled_sets_gets_the_same_class(

@@ -5,8 +5,9 @@
 Each fault lies in a copy of the project; nothing is written into the tree but the file that --out
 names. First the tests run without any fault, which shows which tests call which functions, how
 long they take, and which fail anyway and are left out. Then each fault meets the tests that call
-the function it lies in, quickest first, until one fails. A run that was stopped goes on where it
-was; --again tries those faults again that no test had found.
+the function it lies in, quickest first, until one fails: those of `make test`, and where none of
+them finds it, those of `make test-all`, unless --quick leaves these out. A run that was stopped
+goes on where it was; --again tries those faults again that no test had found.
 """
 
 import argparse
@@ -33,7 +34,12 @@ from tests.mutants.faults import Fault, find_faults
 from tests.mutants.trial import ANYTHING, hunt, start, watch
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("heads", "layers", "training", "analysis", "scenarios", "results", "study")
+ROOMS = (
+    "heads", "layers", "training", "analysis", "scenarios", "results", "study",
+    "features", "advice", "shards", "report", "cli", ".",
+)  # fmt: skip
+ELSEWHERE = ("cluster.py", "__main__.py")  # tested with Ray, in tests_extras; and a line to start
+MARKED = {"make test": "not slow", "make test-all": "slow"}  # as the Makefile says with -m
 COPIED = ("src", "tests", "docs", "results", "examples", "benchmarks")
 PRELOADED = (
     "hypothesis",
@@ -43,7 +49,7 @@ PRELOADED = (
     "torch",
 )  # before children are forked
 Measured = dict[str, dict[str, Any]]  # by room and name of the test
-PATIENCE = 30.0, 3.0  # seconds, and so many times what its tests take without a fault
+PATIENCE = 300.0, 20.0  # seconds, and so many times what its tests take: only one that sleeps on
 
 
 class Trees:
@@ -97,6 +103,9 @@ class Trees:
             if done:
                 self._end(child, waited=True)
                 result = tree / "result.json"
+                if os.waitstatus_to_exitcode(status) == -signal.SIGPROF:
+                    take(None)  # a test computed for too long
+                    continue
                 said = (tree / "said.txt").read_text(errors="replace")[-500:]
                 ended = f"the process ended with {os.waitstatus_to_exitcode(status)}: {said}"
                 take(json.loads(result.read_text()) if result.is_file() else ended)
@@ -115,13 +124,21 @@ class Trees:
         self._free.append(tree)
 
 
+def files_of(folder: Path, room: str, pattern: str) -> list[Path]:
+    """List the files of a room; "." has those that lie beside the folders."""
+    found = folder.glob(pattern) if room == "." else (folder / room).rglob(pattern)
+    return sorted(path for path in found if path.name not in ELSEWHERE)
+
+
 def test_files(room: str) -> list[str]:
     """List what tests a room: its tests, and the doctests of its modules."""
-    tests = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests" / room).rglob("test_*.py"))
-    return [*tests, f"src/lastlayer/{room}"]
+    source = ROOT / "src" / "lastlayer"
+    modules = files_of(source, room, "*.py") if room == "." else [source / room]
+    paths = [*files_of(ROOT / "tests", room, "test_*.py"), *modules]
+    return [path.relative_to(ROOT).as_posix() for path in paths]
 
 
-def measure(trees: Trees, rooms: list[str], end: float) -> Measured:
+def measure(trees: Trees, rooms: list[str], end: float, marked: str) -> Measured:
     """Run the tests of each room without any fault."""
     begin = time.monotonic()
     found: Measured = {room: {} for room in rooms}
@@ -130,7 +147,7 @@ def measure(trees: Trees, rooms: list[str], end: float) -> Measured:
         for room in rooms:
             for file in test_files(room):
                 take = partial(took, room, file)
-                yield lambda tree, file=file: watch(tree, [file]), 1800.0, take
+                yield lambda tree, file=file: watch(tree, [file], marked), 3600.0, take
 
     def took(room: str, file: str, _: Path, result: Any) -> None:
         if not isinstance(result, dict):
@@ -147,16 +164,16 @@ def measure(trees: Trees, rooms: list[str], end: float) -> Measured:
     return found
 
 
-def measure_once(trees: Trees, rooms: list[str], end: float, kept: Path) -> Measured:
+def measure_once(trees: Trees, rooms: list[str], end: float, kept: Path, marked: str) -> Measured:
     """Measure, or read what was measured before of the same code in the same place."""
-    digest = hashlib.sha256(f"{platform.platform()} {sys.version} {rooms}".encode())
+    digest = hashlib.sha256(f"{platform.platform()} {sys.version} {rooms} {marked}".encode())
     for path in sorted(p for folder in ("src", "tests") for p in (ROOT / folder).rglob("*.py")):
         digest.update(path.read_bytes())
     with contextlib.suppress(FileNotFoundError):
         before = json.loads(kept.read_text(encoding="utf-8"))
         if before["code"] == digest.hexdigest():
             return before["tests"]
-    measured = measure(trees, rooms, end)
+    measured = measure(trees, rooms, end, marked)
     if time.monotonic() < end:
         kept.write_text(json.dumps({"code": digest.hexdigest(), "tests": measured}))
     return measured
@@ -177,7 +194,7 @@ def choose(fault: Fault, tests: dict[str, Any]) -> list[str]:
 def draw(only: str, count: int, seed: int) -> list[Fault]:
     """Choose faults at random among all that can be planted."""
     source = ROOT / "src" / "lastlayer"
-    modules = sorted(path for room in ROOMS for path in (source / room).rglob("*.py"))
+    modules = sorted(path for room in ROOMS for path in files_of(source, room, "*.py"))
     every = []
     for path in modules:
         module = path.relative_to(source).as_posix()
@@ -186,29 +203,34 @@ def draw(only: str, count: int, seed: int) -> list[Fault]:
     return random.Random(seed).sample(every, min(count, len(every)))
 
 
-def trials(faults: list[Fault], measured: Measured, write: Callable[[Any], None]) -> Iterator[Any]:
-    """Give a task for each fault."""
+def trials(
+    faults: list[Fault], measured: Measured, write: Callable[[Any], None], command: str
+) -> Iterator[Any]:
+    """Give a task for each fault: to meet the tests of a command."""
     for fault in faults:
         tests = measured[fault.room]
-        chosen = choose(fault, tests)
-        files = sorted({name.split("::")[0] for name in chosen})
-        limit = PATIENCE[0] + PATIENCE[1] * sum(tests[name]["seconds"] for name in chosen)
-        yield partial(_meet, fault, files, chosen), limit, partial(_judge, fault, write)
+        chosen = {name: tests[name]["seconds"] for name in choose(fault, tests)}
+        limit = PATIENCE[0] + PATIENCE[1] * sum(chosen.values())
+        judge = partial(_judge, fault, write, command)
+        yield partial(_meet, fault, chosen, MARKED[command]), limit, judge
 
 
-def _meet(fault: Fault, files: list[str], chosen: list[str], tree: Path) -> str:
+def _meet(fault: Fault, chosen: dict[str, float], marked: str, tree: Path) -> str:
     if not chosen:
         return ""
     path = tree / "src" / "lastlayer" / fault.module
     path.write_text(fault.plant(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return hunt(files, chosen)
+    return hunt(sorted({name.split("::")[0] for name in chosen}), chosen, marked)
 
 
-def _judge(fault: Fault, write: Callable[[Any], None], tree: Path, result: str | None) -> None:
+def _judge(
+    fault: Fault, write: Callable[[Any], None], command: str, tree: Path, result: str | None
+) -> None:
     home = Path("src") / "lastlayer" / fault.module
     shutil.copy(ROOT / home, tree / home)
     verdict = "timeout" if result is None else "found" if result else "survived"
-    write({**dataclasses.asdict(fault), "verdict": verdict, "by": result or ""})
+    met = {"verdict": verdict, "by": result or "", "command": command}
+    write({**dataclasses.asdict(fault), **met})
 
 
 def read(out: Path) -> dict[Fault, dict[str, Any]]:
@@ -227,17 +249,36 @@ def append(out: Path, line: dict[str, Any]) -> None:
 
 
 def summary(faults: list[Fault], known: dict[Fault, dict[str, Any]]) -> list[str]:
-    """Write the share that was found, and those that were not."""
+    """Write the share that was found and by which command, and those that were not."""
     lines = [known[fault] for fault in faults if fault in known]
-    counts = Counter(line["verdict"] for line in lines)
-    found = counts["found"] + counts["timeout"]
+    verdicts = Counter(line["verdict"] for line in lines)
+    found = verdicts["found"] + verdicts["timeout"]
+    commands = Counter(line["command"] for line in lines if line["verdict"] != "survived")
     survivors = [
         f"{line['module']}:{line['line']}: {line['before']} → {line['after']}"
         for line in lines
         if line["verdict"] == "survived"
     ]
     share = f"{found} of {len(lines)} found ({found / max(len(lines), 1):.1%})"
-    return [*survivors, f"{share}, {counts['timeout']} of them by their time limit"]
+    by = [f"{n} by {command} ({n / found:.1%} of them)" for command, n in commands.most_common()]
+    late = f"{verdicts['timeout']} by their time limit"
+    return [*survivors, *by_room(faults, known), ", ".join([share, *by, late])]
+
+
+def by_room(faults: list[Fault], known: dict[Fault, dict[str, Any]]) -> list[str]:
+    """Write a table: how many faults of a room each command found, and how many none did."""
+    kinds = [*MARKED, "nothing"]
+    counts = Counter(
+        (f.room, known[f]["command"] if known[f]["verdict"] != "survived" else "nothing")
+        for f in faults
+        if f in known
+    )
+    rooms = sorted({room for room, _ in counts})
+    head = f"{'found by':12}" + "".join(f"{kind:>15}" for kind in kinds)
+    return [
+        head,
+        *(f"{room:12}" + "".join(f"{counts[room, kind]:15}" for kind in kinds) for room in rooms),
+    ]
 
 
 def main() -> None:
@@ -253,25 +294,40 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=3600.0, help="when to stop")
     parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
+    parser.add_argument("--quick", action="store_true", help="with the tests of make test alone")
     parser.add_argument("--again", action="store_true", help="those too that had survived")
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
     faults = draw(options.only, options.count, options.seed)
-    known = read(options.out)
-    tried = {
-        f for f, line in known.items() if not (options.again and line["verdict"] == "survived")
-    }
-    left = [fault for fault in faults if fault not in tried]
-    if left:
-        os.environ |= {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "RAYON_NUM_THREADS": "1"}
-        for name in PRELOADED:
-            importlib.import_module(name)
-        with tempfile.TemporaryDirectory(prefix="lastlayer-mutants-") as place:
-            trees = Trees(Path(place), options.jobs)
-            kept = options.out.with_suffix(".tests.json")
-            measured = measure_once(trees, sorted({f.room for f in left}), end, kept)
-            trees.work(trials(left, measured, partial(append, options.out)), end)
+    os.environ |= {"OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "RAYON_NUM_THREADS": "1"}
+    for name in PRELOADED:
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory(prefix="lastlayer-mutants-") as place:
+        trees = Trees(Path(place), options.jobs)
+        for command in list(MARKED)[: 1 if options.quick else None]:
+            left = untried(faults, read(options.out), command, options.again)
+            kept = options.out.with_suffix(f".{command.replace(' ', '-')}.json")
+            if left:
+                rooms = sorted({fault.room for fault in left})
+                measured = measure_once(trees, rooms, end, kept, MARKED[command])
+                trees.work(trials(left, measured, partial(append, options.out), command), end)
     print("\n".join(summary(faults, read(options.out))))
+
+
+def untried(
+    faults: list[Fault], known: dict[Fault, dict[str, Any]], command: str, again: bool
+) -> list[Fault]:
+    """List the faults that the tests of a command have yet to meet."""
+    order = list(MARKED)
+
+    def met(fault: Fault) -> bool:
+        if fault not in known:
+            return command != order[0]  # those of make test come first
+        line = known[fault]
+        done = order.index(line["command"]) >= order.index(command)
+        return line["verdict"] != "survived" or (done and not again)
+
+    return [fault for fault in faults if not met(fault)]
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ class Fault:
 
     @property
     def room(self) -> str:
-        """Return the folder that the module lies in."""
-        return self.module.split("/", maxsplit=1)[0]
+        """Return the folder that the module lies in, "." for the modules beside the folders."""
+        return self.module.partition("/")[0] if "/" in self.module else "."
 
     def plant(self, source: str) -> str:
         """Return the module with this fault in it."""

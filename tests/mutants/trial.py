@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import resource
+import signal
 import sys
 import threading
 import time
@@ -18,6 +20,8 @@ OPTIONS = (
     "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
     "-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning",
 )  # fmt: skip
+MEMORY = 8 << 30  # bytes of a child: a fault may ask for all there are
+PATIENCE = 20.0, 10.0  # seconds of a test on its core, and so many times what it took before
 PROCESSES = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system"}
 ANYTHING = "*"  # what a test may reach that starts processes
 
@@ -101,11 +105,26 @@ class Watch:
 
 
 class Hunt:
-    """A plugin that makes chosen tests only, in the order given, and notes the first that fails."""
+    """A plugin that makes chosen tests only, in the order given, and notes the first that fails.
 
-    def __init__(self, chosen: list[str]) -> None:
+    A test that computes much longer than it did without the fault ends the process: by the time
+    on its core, since a busy machine makes every test slow.
+    """
+
+    def __init__(self, chosen: dict[str, float]) -> None:
+        self._seconds = chosen
         self._rank = {name: rank for rank, name in enumerate(chosen)}
         self.found = ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Give a test its time."""
+        limit = PATIENCE[0] + PATIENCE[1] * self._seconds[item.nodeid]
+        signal.setitimer(signal.ITIMER_PROF, limit)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -130,18 +149,21 @@ class Hunt:
         return self.found
 
 
-def watch(tree: Path, files: list[str]) -> dict[str, Any]:
-    """Run files of tests as they are."""
+def watch(tree: Path, files: list[str], marked: str) -> dict[str, Any]:
+    """Run files of tests as they are, those that pytest selects by -m."""
     plugin = Watch(tree / "src" / "lastlayer")
-    pytest.main([*OPTIONS, *files], plugins=[plugin])
+    pytest.main([*OPTIONS, "-m", marked, *files], plugins=[plugin])
     return plugin.result()
 
 
-def hunt(files: list[str], chosen: list[str]) -> str:
-    """Run chosen tests until one fails; return its name."""
+def hunt(files: list[str], chosen: dict[str, float], marked: str) -> str:
+    """Run chosen tests, given with their seconds, until one fails; return its name."""
     plugin = Hunt(chosen)
-    code = pytest.main([*OPTIONS, "-x", *files], plugins=[plugin])
-    good = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    code = pytest.main([*OPTIONS, "-x", "-m", marked, *files], plugins=[plugin])
+    # Failures were noted; what else makes a run fail is its memory, which many tests share here.
+    good = (
+        pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED
+    )  # fmt: skip
     return plugin.result() or ("" if code in good else f"pytest ended with {code!r}")
 
 
@@ -154,6 +176,7 @@ def start(tree: Path, task: Callable[[], Any]) -> int:
     status = 1
     try:
         os.setsid()  # so that what it starts can be ended with it
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         with (tree / "said.txt").open("w") as said:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from benchmarks import beyond_figure
 
 from lastlayer.report.drawing import draw
@@ -22,6 +23,7 @@ def test_each_chart_is_made_by_the_command_and_shown() -> None:
     assert "docs/figures/beyond.svg" in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_committed_results_give_the_committed_figures_byte_for_byte() -> None:
     kept = {path.name: path.read_bytes() for path in (ROOT / "docs" / "figures").glob("*.svg")}
     found = {"beyond.svg": beyond_figure.svg().encode()}

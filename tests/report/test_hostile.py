@@ -157,6 +157,7 @@ print(write(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited so on Linux only")
 def test_a_report_under_a_limit_of_memory(tmp_path: Path) -> None:
     study = write_study(tmp_path, [Stream(heads=("mean",), orders=(0,))])

@@ -120,7 +120,12 @@ def test_an_altered_manifest_reaches_nothing_outside(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"files": 3}', '{"files": {"a": 1}}', "[" * 99999]
+    "text",
+    [
+        '{"files": {"a": 1}}',
+        "[" * 99999,
+        *(pytest.param(text, marks=pytest.mark.slow) for text in ("", "[]", "{", '{"files": 3}')),
+    ],
 )
 def test_a_damaged_manifest_means_that_nothing_is_ours(study: Path, text: str) -> None:
     write(study)
@@ -146,7 +151,9 @@ def test_a_report_of_version_0_1_is_set_aside(study: Path) -> None:
     assert content(study / own_files.ASIDE) == aside
 
 
-@pytest.mark.parametrize("after", [0, 1, 3, 7])
+@pytest.mark.parametrize(
+    "after", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 7))]
+)
 def test_a_report_that_was_interrupted_can_be_made_again(
     study: Path, monkeypatch: pytest.MonkeyPatch, after: int
 ) -> None:
@@ -186,6 +193,7 @@ def test_a_second_report_waits_for_the_first(study: Path, monkeypatch: pytest.Mo
     assert not (study / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_two_reports_at_once(study: Path) -> None:
     code = "import sys; from lastlayer.report import write; write(sys.argv[1])"
     both = [

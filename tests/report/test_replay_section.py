@@ -130,7 +130,9 @@ def test_where_nothing_was_lost_no_cause_has_a_part(tmp_path: Path) -> None:
     assert (row["lost"], row["lost_to_weights"], row["lost_share_weights"]) == (15, 7.5, 50)
 
 
-def test_the_page_has_the_part_and_says_what_is_still_to_be_made(folder: Path) -> None:
+def test_the_page_has_the_part_and_says_what_is_still_to_be_made(
+    folder: Path, undrawn: None
+) -> None:
     page = write(folder)
     text = page.read_text(encoding="utf-8")
     assert "End to end with replay" in text

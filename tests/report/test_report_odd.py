@@ -13,6 +13,8 @@ from lastlayer import __version__
 from lastlayer.errors import FileFormatError, MissingFileError, WriteError
 from lastlayer.report import write
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # what charts look like is not asked here
+
 
 def test_one_scenario_and_one_head(tmp_path: Path) -> None:
     page = Page(write(write_study(tmp_path, [Stream(heads=("slda",), orders=(0,))])))

@@ -211,6 +211,7 @@ def test_it_is_built_for_every_reader(page: Page) -> None:
     assert [tag for tag, _ in page.tags].count("caption") == len(page.tables)
 
 
+@pytest.mark.slow
 def test_figures_and_tables_lie_beside_it(page: Page, folder: Path) -> None:
     for name in page.specs:
         root = ElementTree.parse(folder / "figures" / f"{name}.svg").getroot()
@@ -225,7 +226,7 @@ def test_figures_and_tables_lie_beside_it(page: Page, folder: Path) -> None:
         assert latex.isascii(), name  # so it needs no package
 
 
-def test_the_tables_alone_give_the_same_page(tmp_path: Path) -> None:
+def test_the_tables_alone_give_the_same_page(tmp_path: Path, undrawn: None) -> None:
     folder = write_study(tmp_path / "study", [Stream(heads=("linear", "slda"))])
     whole = write(folder).read_text()
     (folder / "results.sqlite").unlink()

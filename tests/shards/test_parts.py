@@ -232,6 +232,7 @@ def test_the_command_stopped_says_where_parts_are(
     assert "head.st: a head, slda" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with signals")
 def test_killed_again_and_again(tmp_path: Path) -> None:
     """The command, killed at random moments: the same head in the end, and no half of one."""

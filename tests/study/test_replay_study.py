@@ -260,6 +260,7 @@ def content(folder: Path) -> list[object]:
         return [*runs, *arrays]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork")
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert int(run(Path(__file__).with_name("killed_replay.py"), tmp_path)) == KILLS // 5

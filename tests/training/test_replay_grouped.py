@@ -69,8 +69,8 @@ def assert_close(left: TaskEnd, right: TaskEnd) -> None:
     ("backbone", "precision", "optimizer"),
     [  # on a CPU the precision says whether channels come first or last
         (SmallNet, "float32", "adam"),
-        (SmallNet, "tf32", "sgd"),
-        (Mixed, "float32", "sgd"),
+        pytest.param(SmallNet, "tf32", "sgd", marks=pytest.mark.slow),
+        pytest.param(Mixed, "float32", "sgd", marks=pytest.mark.slow),
         (Mixed, "tf32", "adam"),
     ],
 )
