@@ -27,7 +27,8 @@ settings.register_profile("quick", settings.get_profile("all"), max_examples=15)
 
 torch.set_num_threads(1)  # on tensors as small as these, threads only wait for one another
 
-peaks: dict[str, int] = {}  # bytes, by worker
+HERE = "this process"
+peaks = {HERE: 0}  # bytes, by worker
 _blocks: "weakref.WeakSet[AllOrNothing]" = weakref.WeakSet()
 _enter = AllOrNothing.__enter__
 
@@ -73,10 +74,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.slow)
 
 
-def peak_memory() -> int:
-    """Return the most memory that this process has held, in bytes."""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[object]:
+    """Note the memory around each test: one of them lets the system forget its peak."""
+    note_peak()
+    try:
+        return (yield)
+    finally:
+        note_peak()
+
+
+def note_peak() -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+    peaks[HERE] = max(peaks[HERE], peak if sys.platform == "darwin" else 1024 * peak)
 
 
 def pytest_testnodedown(node: Any) -> None:
@@ -89,10 +99,8 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Hand a worker's peak over; fail where one of the quick run was too large."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["peak"] = peak_memory()
+        session.config.workeroutput["peak"] = peaks[HERE]
         return
-    if not peaks:
-        peaks["this process"] = peak_memory()
     too_large = max(peaks.values()) > LARGEST and session.config.option.markexpr == QUICK
     if too_large and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

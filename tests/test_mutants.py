@@ -199,10 +199,10 @@ def test_what_hangs_is_ended_at_its_limit(tmp_path: Path, monkeypatch: pytest.Mo
         return do, limit, lambda _, result: results.update({name: result})
 
     tasks = [
-        task("ends", 60, lambda tree: tree.name), task("hangs", 0.2, lambda _: time.sleep(600)),
-        task("dies", 60, lambda _: os._exit(3)),
+        task("ends", 600, lambda tree: tree.name), task("hangs", 0.2, lambda _: time.sleep(600)),
+        task("dies", 600, lambda _: os._exit(3)),
     ]  # fmt: skip
-    Trees(tmp_path, jobs=2).work(iter(tasks), time.monotonic() + 60)
+    Trees(tmp_path, jobs=2).work(iter(tasks), time.monotonic() + 600)
     assert results == {
         "ends": "tree-1", "hangs": None, "dies": "the process ended with 3: "
     }  # fmt: skip

@@ -9,6 +9,12 @@ from tests.fuzz.calls import data, heads, targets
 from tests.fuzz.kinds import KINDS
 
 
+limited = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="limits and counts memory and time on Linux"
+)
+
+
+@limited
 @pytest.mark.slow
 def test_no_fault_in_a_few_tries() -> None:
     before = set(os.listdir(Path.cwd()))
@@ -47,6 +53,8 @@ ll.make_scenario, ll.make_head, ll.load_head = raise_, fill, hang
 """
 
 
+@limited
+@pytest.mark.slow
 def test_faults_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Functions that do wrong, planted in a worker, are told of."""
     (tmp_path / "sitecustomize.py").write_text(FAULTS)

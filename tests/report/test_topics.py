@@ -48,7 +48,14 @@ def test_every_chart_is_what_vega_lite_knows(whole: dict[str, Section]) -> None:
         figure.chart.to_dict(validate=True)
 
 
-@pytest.mark.parametrize("sheet", SHEETS, ids=lambda sheet: sheet.name)
+FIRST = "accuracy", "repairs", "by_mask"  # what every study has, what an option adds, an average
+
+
+@pytest.mark.parametrize(
+    "sheet",
+    [pytest.param(s, marks=[] if s.name in FIRST else [pytest.mark.slow]) for s in SHEETS],
+    ids=lambda sheet: sheet.name,
+)
 def test_a_table_that_is_not_there_drops_its_topic_and_no_other(
     tables: dict[str, pl.DataFrame], whole: dict[str, Section], sheet: object
 ) -> None:

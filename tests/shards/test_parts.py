@@ -250,7 +250,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
         begin = time.monotonic()
         parts = set(tmp_path.glob("head.safetensors.parts/*"))
         while child.poll() is None and set(tmp_path.glob("head.safetensors.parts/*")) <= parts:
-            assert time.monotonic() - begin < 120
+            assert time.monotonic() - begin < 600
             time.sleep(0.01)
         time.sleep(chance.uniform(0, 0.2))
         child.send_signal(signal.SIGKILL)
