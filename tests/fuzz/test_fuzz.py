@@ -8,7 +8,6 @@ from tests.fuzz.__main__ import PATH, Report, Worker, fuzz, plan
 from tests.fuzz.calls import data, heads, targets
 from tests.fuzz.kinds import KINDS
 
-
 limited = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="limits and counts memory and time on Linux"
 )
