@@ -60,6 +60,14 @@ def cifar10() -> ll.Features:
     return replace(data, **some, fingerprint="")
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the renderer out of reports."""
+    from undrawn import leave_out_the_renderer  # noqa: PLC0415  (most tests need no charts)
+
+    leave_out_the_renderer(monkeypatch)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make few examples of each property in the quick run."""
     settings.load_profile("quick" if config.option.markexpr == QUICK else "all")

@@ -265,6 +265,7 @@ def replay_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "replay.toml").write_text(text)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_networks_are_trained_on_images(
     run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +285,7 @@ def test_networks_are_trained_on_images(
     assert "4 runs, 0 to do; results in runs/replay" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_other_plans_left_there_is_said(
     run: Call, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,13 +1,12 @@
-"""A report with every section, made once for all tests that read it; and reports without charts."""
+"""A report with every section, made once for all tests that read it."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from made_up import PAPER, write_study
 
-from lastlayer.report import write, writing
-from lastlayer.report.drawing import Drawn
+from lastlayer.report import write
+from undrawn import leave_out_the_renderer
 
 
 @pytest.fixture(scope="session")
@@ -19,18 +18,3 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             leave_out_the_renderer(patch)
         write(folder)
     return folder
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the renderer out: for tests about everything but what charts look like."""
-    leave_out_the_renderer(monkeypatch)
-
-
-def leave_out_the_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def draw(specs: Mapping[str, object]) -> Drawn:
-        ends = {"svg": b"<svg/>", "pdf": b"%PDF"}
-        return Drawn({f"{name}.{end}": text for name in specs for end, text in ends.items()})
-
-    monkeypatch.setattr(writing, "draw", draw)
-    monkeypatch.setattr(writing, "javascript", lambda: ("", ""))

@@ -82,6 +82,7 @@ def test_its_runs_have_the_names_of_now(folder: Path) -> None:
     assert {digest for (digest,) in stored} == set(ready.runs)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_it_goes_on_and_is_sealed(folder: Path, call: Call, capsys: Captured) -> None:
     before = load_study("out")
     arrays = before.arrays("right_by_class")
@@ -105,6 +106,7 @@ def test_it_goes_on_and_is_sealed(folder: Path, call: Call, capsys: Captured) ->
     assert rows(folder / "out" / FILE, "SELECT 1 FROM run WHERE checksum IS NULL") == []
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_it_is_reported_and_exported(folder: Path, call: Call, capsys: Captured) -> None:
     before = (folder / "out" / FILE).read_bytes()
     assert call("report", "out") == 0
