@@ -51,6 +51,7 @@ def test_it_is_an_estimator() -> None:
     assert ll.HeadClassifier("midrange").fit(z, y).score(z, y) > 0.85
 
 
+@pytest.mark.slow
 def test_it_is_compared_without_being_named(cifar10: ll.Features) -> None:
     table = ll.compare(cifar10, "cifar10", orders=[0], device="cpu")
     assert table.filter(head="midrange", task=4)["accuracy"][-1] > 0.2
