@@ -17,7 +17,10 @@ Z, Y = blobs(n_per_class=200)
 QUERIES = blobs(seed=1)[0][:30] * 0.5
 NAMES = ["mean", "slda", "ridge", "qda", "random_slda", "random_ridge", "knn", "median", "linear"]
 ROUNDS, ROWS, READERS = 25, 4, 3
-every_name = pytest.mark.parametrize("name", NAMES)
+FIRST = ["slda", "knn"]  # the others are as these but for what they compute
+every_name = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in FIRST else [pytest.mark.slow]) for n in NAMES]
+)
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,10 @@ from torch import Tensor
 from lastlayer.heads import Head
 from lastlayer.heads.undo import AllOrNothing
 
-INTERRUPTS = 400
 Z, Y = blobs(n_per_class=400)
 NAMES = ["mean", "slda", "random_slda", "ridge", "qda", "knn", "median", "cosine+single"]
+FEW = [("slda", 100), ("random_slda", 50), ("knn", 50)]
+MANY = [pytest.param(name, 1000, marks=pytest.mark.slow) for name in NAMES]
 
 
 @contextmanager
@@ -82,8 +83,8 @@ def is_free(head: Head) -> bool:
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer of POSIX")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a __del__
-@pytest.mark.parametrize("name", NAMES)
-def test_an_interrupt_at_any_moment_leaves_nothing_half_done(name: str) -> None:
+@pytest.mark.parametrize(("name", "interrupts"), [*FEW, *MANY])
+def test_an_interrupt_at_any_moment_leaves_nothing_half_done(name: str, interrupts: int) -> None:
     chance = random.Random(name)
     untouched = make_head(name, 4)
     for _ in range(3):
@@ -98,7 +99,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing_half_done(name: str) -> None:
         change(after)
         known[step] = time.perf_counter() - begin, state(before), state(after)
     struck = 0
-    for _ in range(INTERRUPTS):
+    for _ in range(interrupts):
         step, change = chance.choice(list(changes(untouched).items()))
         seconds, before_it, after_it = known[step]
         head = copy.deepcopy(untouched)
@@ -112,7 +113,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing_half_done(name: str) -> None:
         assert head._under_way is None
         assert is_free(head)
         assert process() == around
-    assert struck > INTERRUPTS / 10
+    assert struck > interrupts / 10
 
 
 def test_what_an_interrupted_way_out_has_left_is_undone_by_the_next_use() -> None:
