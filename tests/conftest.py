@@ -97,6 +97,7 @@ def note_peak() -> None:
     peaks[HERE] = max(peaks[HERE], peak if sys.platform == "darwin" else 1024 * peak)
 
 
+@pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_testnodedown(node: Any) -> None:
     """Take a worker's peak when it ends."""
     if "peak" in getattr(node, "workeroutput", {}):

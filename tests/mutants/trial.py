@@ -22,6 +22,12 @@ OPTIONS = (
 )  # fmt: skip
 MEMORY = 8 << 30  # bytes of a child: a fault may ask for all there are
 PATIENCE = 20.0, 10.0  # seconds of a test on its core, and so many times what it took before
+# How a run may end. Failures are noted, those of collection too (which interrupt it); what else
+# makes one fail is its memory, which many tests share here.
+ENDED = (
+    pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED,
+    pytest.ExitCode.INTERRUPTED,
+)  # fmt: skip
 PROCESSES = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system"}
 ANYTHING = "*"  # what a test may reach that starts processes
 
@@ -152,7 +158,9 @@ class Hunt:
 def watch(tree: Path, files: list[str], marked: str) -> dict[str, Any]:
     """Run files of tests as they are, those that pytest selects by -m."""
     plugin = Watch(tree / "src" / "lastlayer")
-    pytest.main([*OPTIONS, "-m", marked, *files], plugins=[plugin])
+    code = pytest.main([*OPTIONS, "-m", marked, *files], plugins=[plugin])
+    if code not in ENDED:
+        raise RuntimeError(f"pytest ended with {code!r}")
     return plugin.result()
 
 
@@ -160,11 +168,7 @@ def hunt(files: list[str], chosen: dict[str, float], marked: str) -> str:
     """Run chosen tests, given with their seconds, until one fails; return its name."""
     plugin = Hunt(chosen)
     code = pytest.main([*OPTIONS, "-x", "-m", marked, *files], plugins=[plugin])
-    # Failures were noted; what else makes a run fail is its memory, which many tests share here.
-    good = (
-        pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED, pytest.ExitCode.TESTS_FAILED
-    )  # fmt: skip
-    return plugin.result() or ("" if code in good else f"pytest ended with {code!r}")
+    return plugin.result() or ("" if code in ENDED else f"pytest ended with {code!r}")
 
 
 def start(tree: Path, task: Callable[[], Any]) -> int:
