@@ -87,7 +87,7 @@ class Table:
 
 
 def hindsight(head: RidgeHead, mapped: Tensor, test_y: Tensor) -> float:
-    """Give the accuracy of the best penalty of all that cross-validation could choose."""
+    """Give the accuracy of the best penalty of all that the head could choose."""
     centre, share, moments = head._by_sample()
     reduced = reduce(moments)
     best = 0.0

@@ -1,19 +1,19 @@
 """Ridge regression behind a random feature map; with "relu" it is RanPAC's."""
 
-from typing import Any, Literal
+from typing import Any
 
 from lastlayer.heads.head import Preset
 from lastlayer.heads.maps.feature_map import FeatureMap
 from lastlayer.heads.maps.mapped_head import WIDTH, MappedHead
 from lastlayer.heads.statistics.budget import BUDGET
-from lastlayer.heads.statistics.ridge import RidgeHead, Weigh
+from lastlayer.heads.statistics.ridge import Penalty, RidgeHead, Weigh, check_penalty
 
 
 class RandomRidgeHead(MappedHead):
     """Least squares on one-hot targets behind a random feature map.
 
     As RanPAC (McDonnell et al. 2023), with the features centred and scaled before the projection,
-    an intercept, and the penalty by generalised cross-validation on everything seen.
+    an intercept, and the penalty under which everything seen is most likely.
 
     Args:
         in_features: the size h of a feature vector.
@@ -22,7 +22,7 @@ class RandomRidgeHead(MappedHead):
         width: the size of a mapped feature vector; statistics take width² · 8 bytes.
         map: "relu" or "fourier".
         seed: of the map's projection.
-        penalty: relative to the mean eigenvalue, or "gcv": by generalised cross-validation.
+        penalty: relative to the mean eigenvalue, or "auto": the most likely one.
         weigh: "samples" (each weighs the same) or "classes" (each class does).
         budget: bytes that its statistics may take.
         like: a head or a map to take a fixed map from.
@@ -47,7 +47,7 @@ class RandomRidgeHead(MappedHead):
         width: int = WIDTH,
         map: str = "relu",
         seed: int = 0,
-        penalty: float | Literal["gcv"] = "gcv",
+        penalty: Penalty = "auto",
         weigh: Weigh = "samples",
         budget: int = BUDGET,
         like: FeatureMap | MappedHead | None = None,
@@ -59,4 +59,5 @@ class RandomRidgeHead(MappedHead):
             "budget": budget,
             "like": like,
         }
+        penalty = check_penalty(penalty)
         super().__init__(in_features, n_classes, preset, **shared, penalty=penalty, weigh=weigh)

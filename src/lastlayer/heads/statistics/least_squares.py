@@ -1,5 +1,6 @@
-"""Ridge regression from second moments alone: its penalty by generalised cross-validation."""
+"""Ridge regression from second moments alone, its penalty too: the most likely one."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -11,7 +12,12 @@ from torch import Tensor
 # Penalties tried, relative to the mean of the eigenvalues; steps of a quarter of a decade. A grid,
 # so that statistics equal but for rounding choose the same one.
 PENALTIES = torch.logspace(-8, 2, 41, dtype=torch.float64)
+# The least share of the targets' spread that is taken for noise. Without it, data that can be
+# fitted exactly (rows up to about the rank of the features, a copy among them) seem to have none,
+# and then no penalty is small enough. Decision 15 says how it was chosen.
+NOISE = 0.1
 _SMALL = 32  # features up to which eigenvectors cost nothing
+_TINY = 1e-300  # a spread of 0, of one class only, has a logarithm too
 _FEW = 0.6  # samples for each feature below which it pays to look for what varies first
 
 
@@ -139,22 +145,28 @@ def reduce(moments: Moments) -> Reduced:
         return _Tridiagonal(moments.gram, moments.cross)
 
 
-def cross_validate(moments: Moments, reduced: Reduced) -> float:
-    """Choose the penalty with the least generalised cross-validation error.
+def choose_penalty(moments: Moments, reduced: Reduced, noise: float = NOISE) -> float:
+    """Return the penalty of `PENALTIES` under which the targets are most likely."""
+    penalties: list[float] = (PENALTIES * moments.level).tolist()
+    return min(penalties, key=lambda penalty: surprise(moments, reduced, penalty, noise))
 
-    [RSS(λ)/n] / (1 − df/n)² with df = 1 + Σ s_i/(s_i + λ), the 1 for the intercept. RSS follows
-    from the moments: (G + λ)W = Q, so that tr(WᵀGW) = tr(WᵀQ) − λ‖W‖². What is left of it may be
-    rounding; then the largest of such penalties is chosen.
+
+def surprise(moments: Moments, reduced: Reduced, penalty: float, noise: float = NOISE) -> float:
+    """Compute −2 log of the likelihood of the targets under a penalty, but for a constant.
+
+    Weights are drawn from N(0, σ²/λ), targets from N(Wᵀz + b, σ²). With the weights and the
+    intercept integrated out, a column of targets has −2 log likelihood
+
+        E/σ² + (n − 1) log σ² + Σ log(1 + s_i/λ),   E = Σ‖y − p‖² − tr(QᵀW(λ)),
+
+    s_i the eigenvalues of the Gram matrix; σ² is the most likely one, E/(n − 1), unless that is
+    below the share `noise` of the spread. Columns share σ² and λ, so E is the sum over them.
     """
-    penalties = (PENALTIES * moments.level).tolist()
-    errors = []
-    for penalty in penalties:
-        w = reduced.solve(penalty)
-        rss = moments.spread - float((w * reduced.cross).sum()) - penalty * float(w.square().sum())
-        df = 1 + float((reduced.values / (reduced.values + penalty)).sum())
-        free = max(1 - df / moments.n, 1e-12)
-        errors.append(max(rss / moments.n, 1e-12) / free**2)
-    return float(penalties[int(np.argmin(errors))])
+    # What cancels in E is far below the noise that it is divided by.
+    error = max(moments.spread - float((reduced.solve(penalty) * reduced.cross).sum()), 0.0)
+    residual = max(error, noise * moments.spread, _TINY)  # (n − 1) σ²
+    volume = float((reduced.values / penalty).log1p().sum())
+    return (moments.n - 1) * (error / residual + math.log(residual)) + volume
 
 
 def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
@@ -162,11 +174,11 @@ def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
 
     Args:
         moments: of the data.
-        penalty: relative to the mean eigenvalue of G; None: by generalised cross-validation.
+        penalty: relative to the mean eigenvalue of G; None: the most likely one.
     """
     if penalty is None:
         reduced = reduce(moments)
-        found = cross_validate(moments, reduced)
+        found = choose_penalty(moments, reduced)
         return reduced.back(reduced.solve(found)), found
     found = penalty * moments.level
     shifted = moments.gram.clone()
