@@ -12,6 +12,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
+from lastlayer.report.drawing import ROOM
 from lastlayer.report.looks import look_of
 
 TOP = Path(__file__).parents[1]
@@ -70,7 +71,7 @@ def chart(table: pl.DataFrame) -> alt.HConcatChart:
         words = alt.layer(ground, words.mark_text(align="left"))
         line = alt.Chart(part.filter(head="")).mark_rule(strokeDash=[4, 3]).encode(x="accuracy:Q")
         parts.append((bars + words + line).properties(title=str(stream), width=300))
-    return alt.hconcat(*parts).resolve_scale(color="independent")
+    return alt.hconcat(*parts, padding=ROOM).resolve_scale(color="independent")
 
 
 def svg(paper: Path = PAPER_TABLE, beyond: Path = BEYOND_TABLE) -> str:

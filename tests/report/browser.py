@@ -14,10 +14,28 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 60  # seconds; only a browser that hangs needs them
+FOLDER = Path("/usr/share/fonts/truetype")  # where Debian and Ubuntu have them
+FONTS = {"DejaVu Sans": "dejavu", "Liberation Sans": "liberation", "Noto Sans": "noto"}
+# All fonts of one folder, and one of them for whatever a page asks for.
+ONLY = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>{folder}</dir>
+  <cachedir>{cache}</cachedir>
+  <match target="pattern">
+    <edit name="family" mode="append" binding="strong"><string>{name}</string></edit>
+  </match>
+</fontconfig>
+"""
 
 
 def find_browser() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def find_fonts() -> list[str | None]:
+    """Return the usual fonts that are here; None, whatever there is, where none of them is."""
+    return [name for name, folder in FONTS.items() if (FOLDER / folder).is_dir()] or [None]
 
 
 class Browser:
@@ -112,8 +130,13 @@ class Browser:
 
 
 @contextmanager
-def browser(folder: Path) -> Iterator[Browser]:
-    """Start a browser with a profile of its own, and end it."""
+def browser(folder: Path, font: str | None = None) -> Iterator[Browser]:
+    """Start a browser with a profile of its own, and end it; with a font, it has no other."""
+    only = {}
+    if font is not None:
+        config, places = folder / "fonts.conf", (FOLDER / FONTS[font], folder / "fonts")
+        config.write_text(ONLY.format(name=font, folder=places[0], cache=places[1]))
+        only = {"FONTCONFIG_FILE": str(config)}
     read_in, to = os.pipe()
     back, write_out = os.pipe()
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -123,6 +146,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     start = [sys.executable, "-c", f"{become}; os.execv(sys.argv[1], sys.argv[1:])"]
     process = subprocess.Popen(
         [*start, str(find_browser()), *flags],
+        env={**os.environ, **only},
         pass_fds=(read_in, write_out),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, browser, find_browser
+from browser import Browser, browser, find_browser, find_fonts
 from made_up import HUNDRED, Stream, write_study
 
 from lastlayer.report import write
@@ -24,18 +24,29 @@ charts.map((chart) => [chart.id, [...chart.querySelectorAll(
   ".mark-rect path, .mark-line path, .mark-symbol path, .mark-area path, .mark-rule line")]
   .map((mark) => mark.getBoundingClientRect()).filter((box) => box.width + box.height > 0).length])
 """
-# How far the text of a figure reaches beyond it, whatever font the browser has.
-BEYOND = """(() => {
-  const width = document.documentElement.width.baseVal.value
-  return Math.max(...[...document.querySelectorAll("text")]
+# How far the text of each figure of a page reaches beyond that figure.
+BEYOND = """
+Object.fromEntries([...document.querySelectorAll("figure")].map((figure) => {
+  const box = figure.querySelector("svg").getBoundingClientRect();
+  return [figure.id, Math.max(...[...figure.querySelectorAll("text")]
     .filter((text) => text.textContent.trim()).map((text) => text.getBoundingClientRect())
-    .map((box) => Math.max(-box.left, box.right - width)))
-})()"""
+    .map((it) => Math.max(box.left - it.left, it.right - box.right)))];
+}))
+"""
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with browser(tmp_path_factory.mktemp("profile")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=find_fonts(), ids=str)
+def in_font(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    """The reader's machine decides the font: a browser that has only one."""
+    with browser(tmp_path_factory.mktemp("profile"), request.param) as started:
         yield started
 
 
@@ -63,12 +74,17 @@ def test_it_fits_a_phone(opened: Browser, folder: Path) -> None:
     assert opened.run(widest) <= 400
 
 
-def test_no_figure_cuts_its_text(opened: Browser, folder: Path) -> None:
-    figures = (folder / "figures").glob("*.svg")
-    beyond = {}
-    for path in [*figures, *DOCS.glob("*.svg")]:
-        opened.open(path, 1280)
-        beyond[path.name] = opened.run(BEYOND)
+def test_no_figure_cuts_its_text(in_font: Browser, folder: Path, tmp_path: Path) -> None:
+    figures = [*(folder / "figures").glob("*.svg"), *DOCS.glob("*.svg")]
+    shown = (
+        f'<figure id="{place} {path.name}" style="margin: 0 100px">{path.read_text()}</figure>'
+        for place, path in enumerate(figures)
+    )
+    page = tmp_path / "figures.html"
+    page.write_text("\n".join(['<!DOCTYPE html><meta charset="utf-8">', *shown]))
+    in_font.open(page, 1280)
+    beyond = in_font.run(BEYOND)
+    assert len(beyond) == len(figures)
     assert max(beyond.values()) <= 0, {name: n for name, n in beyond.items() if n > 0}
 
 
@@ -231,16 +247,16 @@ def _own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [400, 700, 1000, 1600])
-def test_nothing_is_cut_off_on_any_screen(opened: Browser, own: Path, width: int) -> None:
-    fine(opened, own, width)
-    assert opened.run(CUT) <= 1
-    assert opened.run(STRUCK) == 0
-    numbers = opened.run(NUMBERS)
+def test_nothing_is_cut_off_on_any_screen(in_font: Browser, own: Path, width: int) -> None:
+    fine(in_font, own, width)
+    assert in_font.run(CUT) <= 1
+    assert in_font.run(STRUCK) == 0
+    numbers = in_font.run(NUMBERS)
     assert len(numbers) > 20
     assert max(numbers) == 100
 
 
-def test_nothing_of_the_papers_study_is_struck_through(opened: Browser, folder: Path) -> None:
-    opened.open(folder / "report.html", 1280)
-    assert opened.run("document.querySelectorAll('#figure-summary .mark-rect path').length") > 0
-    assert opened.run(STRUCK) == 0
+def test_nothing_of_the_papers_study_is_struck_through(in_font: Browser, folder: Path) -> None:
+    in_font.open(folder / "report.html", 1280)
+    assert in_font.run("document.querySelectorAll('#figure-summary .mark-rect path').length") > 0
+    assert in_font.run(STRUCK) == 0

@@ -160,6 +160,8 @@ def _places(measure: str, words: str, named: alt.Axis, many: bool) -> dict[str, 
     """Lay classes out side by side, or, of many, some one below the other, sorted."""
     value = f"{measure}:Q"
     if many:
+        # Beside long names there is little room for a title, and a reader's font may be a wide one:
+        # it ends where the bars do, and may begin below the names.
         y = alt.Y("class:O", title=None, sort="-x", axis=named)
-        return {"x": alt.X(value, title=words), "y": y}
+        return {"x": alt.X(value, title=words, axis=alt.Axis(titleAnchor="end")), "y": y}
     return {"x": alt.X("class:O", title="class", axis=named), "y": alt.Y(value, title=words)}
