@@ -65,6 +65,8 @@ class HeadCard:
     state: str  # what it keeps
     size: Callable[[int, int, int], int]  # (features, classes, samples) → bytes of its state
     abilities: Abilities
+    refresh: Callable[[int, int], float] = lambda h, n_classes: 0.0
+    """(features, classes) → multiplications before it answers again; 0: no more than an answer."""
     arguments: tuple[str, ...] = ()  # what its class is called with, before the sizes
     lr: float | None = None  # its learning rate, if it is trained by gradient
     starts: tuple[str, ...] = ()  # preset "paper": how its first rows may be drawn, default first
@@ -266,6 +268,7 @@ _CARDS = (
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
+        refresh=lambda h, n_classes: h**3,
         colour="#cc79a7",
         marker="M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
     ),
@@ -279,6 +282,7 @@ _CARDS = (
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
+        refresh=lambda h, n_classes: 5 * h**3,
         known_as={"air": 'make_head("ridge", in_features, weigh="classes")'},
     ),
     HeadCard(
@@ -291,6 +295,7 @@ _CARDS = (
         state="counts, means and one scatter of mapped features, the map, float64",
         size=_mapped_size,
         abilities=Abilities(order_free=True, merges=True, forgets=True),
+        refresh=lambda h, n_classes: 5 * WIDTH**3,
         known_as={
             "ranpac": 'make_head("random_ridge", in_features, width=10_000, map="relu")',
             "acil": 'make_head("random_ridge", in_features, map="relu")',
@@ -307,6 +312,7 @@ _CARDS = (
         state="counts, means and one scatter of mapped features, the map, float64",
         size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
         abilities=Abilities(order_free=True, merges=True, forgets=True),
+        refresh=lambda h, n_classes: 2 * WIDTH**3,
         known_as={
             "klda": 'make_head("random_slda", in_features, width=5_000, map="fourier")',
             "randumb": 'make_head("random_slda", in_features, map="fourier")',
@@ -322,6 +328,7 @@ _CARDS = (
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(**_ONE_PASS),
+        refresh=lambda h, n_classes: 2 * n_classes * h**3,
         known_as={"fecam": 'make_head("qda", in_features)'},
     ),
     HeadCard(
@@ -334,6 +341,7 @@ _CARDS = (
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(linear=True, **_ONE_PASS),
+        refresh=lambda h, n_classes: 6e6 * h * (h / 2 + 2 * n_classes),
         known_as={"slca": 'make_head("sampled_linear", in_features)'},
     ),
 )

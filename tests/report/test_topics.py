@@ -189,3 +189,23 @@ def test_heads_without_a_card_are_drawn(more: Path, undrawn: None) -> None:
     assert scale["domain"][-2:] == ["unseen_0", "unseen_1"]
     assert scale["range"][-2:] == [look_of(name).colour for name in ("unseen_0", "unseen_1")]
     assert {row["head"] for row in page.rows("accuracy-cifar10-resnet20-cifar100")} >= set(NEW)
+
+
+def test_the_page_says_which_heads_answered_seldom(tmp_path: Path) -> None:
+    """A head without an answer after every task has a curve of fewer points."""
+    study = write_study(tmp_path, [Stream("incremental:3", n_tasks=3, heads=("mean", "slda"))])
+    tables = make_tables(load(study))
+
+    def section(curves: pl.DataFrame) -> Section:
+        return next(s for s in make_sections({**tables, "curves": curves}) if s.name == "accuracy")
+
+    def tasks(section: Section, head: str) -> set[int]:
+        rows = section.panels[0].figures[0].rows
+        return {row["learned"] // 1 for row in rows if row["name"] == head}
+
+    assert len(section(tables["curves"]).words) == 1
+    second = (pl.col("name") == "slda") & (pl.col("task") == 1)
+    known = pl.when(second).then(None).otherwise("mean").alias("mean")
+    found = section(tables["curves"].with_columns(known))
+    assert "an answer of slda takes long, so there are 2 of them in 3 tasks" in found.words[1]
+    assert tasks(found, "mean") - tasks(found, "slda") == {1}

@@ -1,6 +1,7 @@
 """Feeding heads that learn in one pass: the batches, the scores, and what streams share."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from lastlayer.heads import (
 )
 from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.training.batches import shuffled_batches
-from lastlayer.training.feed import _Feeder, feed, map_rows
+from lastlayer.training.feed import _Feeder, asked_after, feed, map_rows
 from lastlayer.training.fleet import Member
 from lastlayer.training.pool import Pool, Rules, Score, Stream
 from lastlayer.training.replay import ReplayRules
@@ -214,3 +215,31 @@ def test_unless_told_training_is_the_papers() -> None:
     assert Rules() == Rules(epochs=5, batch_size=264, skip_single=True)
     assert ReplayRules() == ReplayRules(epochs=5, batch_size=8, per_class=2000)
     assert Member("linear") == Member("linear", "none", None, 0, None, None)
+
+
+def test_a_head_that_is_slow_to_answer_answers_ten_times_in_a_long_stream(pool: Pool) -> None:
+    """At those points as a head that is asked every time, and nothing in between."""
+    long = Stream(tuple(torch.arange(600).view(12, 50)))
+    rules = Rules(epochs=2, batch_size=64)
+    (score,) = feed(pool, [long], "random_slda", "exact", rules)
+    asked = asked_after("random_slda", H, N_CLASSES, 12)
+    assert asked == [1, 2, 3, 4, 5, 7, 8, 9, 10, 11]
+    fixed = make_map("fourier", H, 2000).fit(pool.z[map_rows(long)])
+    head = make_head("random_slda", H, N_CLASSES, like=fixed)
+    for task, right in enumerate(by_hand(pool, long, head, rules)):
+        after = score.by_class[2 * task + 1 : 2 * task + 3]
+        if task in asked:
+            assert (after == torch.bincount(pool.test_y[right], minlength=N_CLASSES)).all()
+        else:
+            assert (after == -1).all()
+            assert (score.by_group[2 * task + 1 : 2 * task + 3] == -1).all()
+
+
+@pytest.mark.parametrize("n_tasks", [1, 10, 11, 19, 20, 99, 1000])
+def test_answers_are_spread_evenly_and_end_with_the_last_task(n_tasks: int) -> None:
+    asked = asked_after("random_ridge", 64, 10, n_tasks)
+    assert len(asked) == min(n_tasks, 10)
+    assert asked[-1] == n_tasks - 1
+    gaps = {b - a for a, b in pairwise([-1, *asked])}
+    assert max(gaps) - min(gaps) <= 1
+    assert asked_after("slda", 4096, 10, n_tasks) == list(range(n_tasks))

@@ -60,6 +60,21 @@ def test_a_member_does_not_depend_on_its_neighbours(preset: Preset) -> None:
             assert torch.equal(together[s][k].by_group, alone.by_group)
 
 
+def test_a_long_stream_is_scored_at_the_ends_of_its_tasks() -> None:
+    """Its tasks are as those of a shorter one, all of whose epochs are scored."""
+    pool = make_pool()
+    tasks = pool.y.argsort().view(4, 30).repeat(17, 1)
+    long, short = Stream(tuple(tasks[:65])), Stream(tuple(tasks[:64]))
+    (ends,), (all_epochs,) = (
+        train_fleet(pool, [stream], [[Member("linear")]], "paper", RULES)[0]
+        for stream in (long, short)
+    )
+    assert (all_epochs.by_class >= 0).all()
+    assert ends.by_class[2:129:2].equal(all_epochs.by_class[2::2])
+    assert (ends.by_class[1::2] == -1).all()
+    assert (ends.by_class[::2] >= 0).all()
+
+
 def train_weights(pool: Pool, streams: list[Stream], members: list[list[Member]]) -> torch.Tensor:
     fleet = launch(pool, members, "paper")
     take_step = Stepper(fleet, pool)

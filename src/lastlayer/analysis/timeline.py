@@ -10,6 +10,7 @@ from lastlayer.arguments import expect, short, whole
 from lastlayer.errors import LabelError, ShapeError
 
 MOST_CLASSES = 10_000_000
+MOST_POINTS = 130  # of a curve; with more, it has those at the ends of tasks
 
 
 def first_seen(tasks: Sequence[Ints], n_classes: int) -> NDArray[np.int64]:

@@ -57,7 +57,8 @@ def compare(
 
     Returns:
         Columns head, mask, order, task, epoch, accuracy (0 to 1). Task 0, epoch 0 is before
-        training; accuracy is null where a head cannot predict yet, or has diverged.
+        training; accuracy is null where a head cannot predict yet, was not asked (in a stream of
+        many tasks, docs/study.md), or has diverged.
 
     >>> import lastlayer as ll
     >>> table = ll.compare(ll.load_features("cifar10"), "cifar10", ["mean", "slda"], orders=[0])

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lastlayer.catalogue import HEADS
 from lastlayer.errors import UnsupportedError
 from lastlayer.heads import FeatureMap, Head, KnnHead, make_head, make_map
 from lastlayer.heads.head import Preset
@@ -18,6 +19,10 @@ from lastlayer.training.pool import Pool, Rules, Score, Stream, Vectors
 
 EVALUATE = 1 << 22  # logits at a time
 KEPT = 1 << 29  # bytes of statistics that orders may share, at most
+TOGETHER = 4  # batches that a head behind a map learns at once
+MAPPED = 2000  # test samples that are mapped at a time
+SLOW = 1e10  # multiplications before an answer: a fraction of a second on one core
+ANSWERS = 10  # of a stream of more tasks, by a head that is so slow to answer
 
 After = tuple[Tensor, nn.Linear | None]  # a head after a task: right answers, and its vectors
 Task = tuple[bytes, int]  # its rows, and the seed where that decides which of them are learned
@@ -37,6 +42,7 @@ def feed(
     """Feed each stream to a new head, and score it before training and after each epoch.
 
     Such a head learns in the first epoch of a task; later epochs change neither it nor its score.
+    It is asked after the tasks that ``asked_after`` says; its counts after others are −1.
     A head behind a feature map gets the same map in every order of the same tasks: ``map_rows``
     says which rows fix it. Heads that ignore order are scored once for each set of tasks.
 
@@ -53,8 +59,13 @@ def feed(
     make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
     columns = pool.test_columns().to(pool.z.device)
     like = make()
-    feeder = _Feeder(pool, rules, make, columns, keep_vectors, memory)
-    feeder.map_options = like.options if isinstance(like, MappedHead) else None
+    sizes = pool.z.shape[1], pool.n_classes
+    asked = {n: frozenset(asked_after(head, *sizes, n)) for n in {len(s.tasks) for s in streams}}
+    feeder = _Feeder(pool, rules, make, columns, keep_vectors, memory, asked)
+    if isinstance(like, MappedHead):
+        feeder.map_options = like.options
+        if len(streams) == 1:  # no other order can reuse what it learned, and copies are large
+            feeder.memory = 0
     follow = feeder.in_any_order if like.abilities.order_free else feeder.in_turn
     scores = []
     for stream in streams:
@@ -68,6 +79,23 @@ def feed(
         by_class, by_group = whole[:, : pool.n_classes], whole[:, pool.n_classes :]
         scores.append(Score(by_class, by_group, vectors=_vectors(layers)))
     return scores
+
+
+def asked_after(head: str, in_features: int, n_classes: int, n_tasks: int) -> list[int]:
+    """Return the tasks, from 0, after which a head answers: all, or ten of many, the last included.
+
+    A head that solves a large system or trains a layer before it can answer would take longer to
+    answer after each of many small tasks than to learn them all. The paper's heads answer always.
+
+    >>> asked_after("random_slda", 64, 10, n_tasks=100)
+    [9, 19, 29, 39, 49, 59, 69, 79, 89, 99]
+    >>> asked_after("random_slda", 64, 10, n_tasks=5), len(asked_after("slda", 64, 10, n_tasks=100))
+    ([0, 1, 2, 3, 4], 100)
+    """
+    card = HEADS[head]
+    if n_tasks <= ANSWERS or card.in_paper or card.refresh(in_features, n_classes) < SLOW:
+        return list(range(n_tasks))
+    return [-(-n_tasks * (k + 1) // ANSWERS) - 1 for k in range(ANSWERS)]
 
 
 def _vectors(layers: list[nn.Linear | None]) -> Vectors | None:
@@ -103,8 +131,10 @@ class _Feeder:
     columns: Tensor  # (m, N + groups)
     keep_vectors: bool
     memory: int
+    asked: Mapping[int, frozenset[int]]  # number of tasks → those after which a head answers
     map_options: Mapping[str, Any] | None = None  # of heads behind a feature map
     maps: dict[bytes, FeatureMap] = field(default_factory=dict)
+    mapped: dict[bytes, Sequence[Tensor]] = field(default_factory=dict)  # the test samples
     learned: dict[tuple[bytes, Task], Head] = field(default_factory=dict)
     counted: dict[tuple[bytes, tuple[Task, ...]], After] = field(default_factory=dict)
     kept: int = 0  # bytes of the heads in ``learned``
@@ -116,10 +146,11 @@ class _Feeder:
     def in_turn(self, stream: Stream) -> Iterator[After]:
         """Learn one task after another."""
         head = self._make(stream)
-        answers = self._answers(head)
-        for rows in stream.tasks:
+        answers = self._answers(head, stream)
+        for place, rows in enumerate(stream.tasks):
             self._learn(head, rows, stream.seed)
-            yield self._after(head, answers)
+            asked = place in self.asked[len(stream.tasks)]
+            yield self._after(head, answers) if asked else (self.nothing(), None)
 
     def in_any_order(self, stream: Stream) -> Iterator[After]:
         """Learn each distinct task once for all streams, and score each set of tasks once.
@@ -131,16 +162,19 @@ class _Feeder:
         answers: Callable[[], Tensor] | None = None
         known, waiting = tuple[Task, ...](), list[Tensor]()
         family = self._family(stream)
-        for rows in stream.tasks:
+        for place, rows in enumerate(stream.tasks):
             known = tuple(sorted((*known, self._task(rows, stream.seed))))
             waiting.append(rows)
+            if place not in self.asked[len(stream.tasks)]:
+                yield self.nothing(), None
+                continue
             if (family, known) not in self.counted:
                 before, head = head, head or self._make(stream)
                 for part in waiting:
                     head = self._with(head, part, stream)
                 waiting = []
                 if head is not before or answers is None:
-                    answers = self._answers(head)
+                    answers = self._answers(head, stream)
                 self.counted[family, known] = self._after(head, answers)
             yield self.counted[family, known]
 
@@ -183,19 +217,35 @@ class _Feeder:
 
     def _learn(self, head: Head, rows: Tensor, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
-        for positions in shuffled_batches(len(rows), self.rules.batch_size, generator):
-            if len(positions) > 1 or not self.rules.skip_single:
-                batch = rows[positions].to(self.pool.z.device)
-                head.observe(self.pool.z[batch], self.pool.y[batch])
+        batches = [
+            positions
+            for positions in shuffled_batches(len(rows), self.rules.batch_size, generator)
+            if len(positions) > 1 or not self.rules.skip_single
+        ]
+        # To a head behind a map batches make no difference, and each goes through a large matrix.
+        at_once = TOGETHER if isinstance(head, MappedHead) else 1
+        for start in range(0, len(batches), at_once):
+            batch = rows[torch.cat(batches[start : start + at_once])].to(self.pool.z.device)
+            head.observe(self.pool.z[batch], self.pool.y[batch])
 
-    def _answers(self, head: Head) -> Callable[[], Tensor]:
+    def _answers(self, head: Head, stream: Stream) -> Callable[[], Tensor]:
         """Return a function that predicts the test samples; for knn it looks only at new data."""
         z = self.pool.test_z
         if isinstance(head, KnnHead):
             followed = head.follow(z)
             return lambda: followed.logits().argmax(dim=-1)
+        if isinstance(head, MappedHead) and 8 * len(z) * head.map.width <= KEPT:
+            mapped = self._mapped(head.map, stream)
+            return lambda: torch.cat([head.inner.predict(part) for part in mapped])
         size = max(EVALUATE // self.pool.n_classes, 1)
         return lambda: torch.cat([head.predict(part) for part in z.split(size)])
+
+    def _mapped(self, map: FeatureMap, stream: Stream) -> Sequence[Tensor]:
+        """Return the test samples behind a map, in pieces: they are mapped once for all answers."""
+        key = self._family(stream)
+        if key not in self.mapped:
+            self.mapped = {key: [map(part) for part in self.pool.test_z.split(MAPPED)]}
+        return self.mapped[key]
 
     def _after(self, head: Head, answers: Callable[[], Tensor]) -> After:
         if not bool(head.seen.any()):  # its only sample was a batch of one

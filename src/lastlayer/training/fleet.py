@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lastlayer.analysis.timeline import MOST_POINTS
 from lastlayer.catalogue import HEADS
 from lastlayer.heads.gradient.initial import form_of, initial_parameters
 from lastlayer.heads.gradient.members import Members
@@ -41,6 +42,9 @@ def train_fleet(
 ) -> list[list[Score]]:
     """Train ``members[s]`` on ``streams[s]``, all at once, and score them after each epoch.
 
+    Of a long stream, whose curve would have more than 130 points, only the end of each task is
+    scored; counts after its other epochs are −1.
+
     The members of each stream must have the same layers, gains and masks in the same order, so
     that their parameters form one tensor; learning rates, seeds and starts may differ. All streams
     must have the same number of tasks.
@@ -59,12 +63,13 @@ def train_fleet(
     take_step = Stepper(fleet, pool)
     columns = pool.test_columns().to(pool.z.device)
     curve, steps = [_evaluate(fleet, pool, columns)], [0]
-    vectors = []
-    for task in range(len(streams[0].tasks)):
+    vectors, n_tasks = [], len(streams[0].tasks)
+    every = rules.epochs // epochs_scored(n_tasks, rules.epochs)
+    for task in range(n_tasks):
         # Reseeded for every task, as in the paper's code: a task is shuffled in the same way
         # wherever it comes in the stream.
         generators = [torch.Generator().manual_seed(stream.seed) for stream in streams]
-        for _ in range(rules.epochs):
+        for epoch in range(1, rules.epochs + 1):
             visits = 0
             for rows, share in epoch_of_batches(streams, task, rules, generators, pool.z.device):
                 take_step(rows, share)
@@ -72,7 +77,10 @@ def train_fleet(
             # A step notices divergence by its gradient; what overflows in an epoch's last step
             # shows only in the parameters.
             fleet.mark_diverged()
-            curve.append(_evaluate(fleet, pool, columns))
+            asked = epoch % every == 0
+            curve.append(
+                _evaluate(fleet, pool, columns) if asked else torch.full_like(curve[0], -1)
+            )
             steps.append(int(fleet.steps))
             if on_epoch is not None:
                 on_epoch(visits)
@@ -87,6 +95,15 @@ def train_fleet(
     counts[lost] = -1
     over_tasks = [torch.stack(parts) for parts in zip(*vectors, strict=True)]
     return _scores(counts, diverged, pool.n_classes, over_tasks)
+
+
+def epochs_scored(n_tasks: int, epochs: int) -> int:
+    """Return after how many epochs of each task heads are scored: all, or the last of many tasks.
+
+    >>> epochs_scored(5, 5), epochs_scored(100, 5)
+    (5, 1)
+    """
+    return epochs if n_tasks * epochs < MOST_POINTS else 1
 
 
 def launch(pool: Pool, members: Sequence[Sequence[Member]], preset: Preset) -> Members:

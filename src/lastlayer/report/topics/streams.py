@@ -9,8 +9,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from lastlayer.analysis import share_of_all
+from lastlayer.analysis.timeline import MOST_POINTS
 from lastlayer.report.chart import heads_of, hidden_of, told, with_band
 from lastlayer.report.lines import lines
+from lastlayer.report.looks import place_of
 from lastlayer.report.published import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, percent, streams
@@ -24,8 +26,8 @@ MEASURES = {
     "backward_transfer": "backward transfer",
     "forward_transfer": "forward transfer",
 }
+TEXT = "Each head learns the tasks of a stream one after the other and never sees a task again."
 AXIS = "accuracy on all tasks, %"
-MOST = 130  # points of a curve; with more, only the ends of tasks are kept
 WHAT = texts(*STREAM, "kind", *HEAD, "name")
 CURVE = (
     WHAT
@@ -92,7 +94,7 @@ def _points(
     what: tuple[Any, ...], accuracy: NDArray[np.float64], skip: int
 ) -> Iterator[tuple[Any, ...]]:
     *names, n_tasks, epochs = what
-    step = 1 if n_tasks * epochs < MOST else epochs
+    step = 1 if n_tasks * epochs < MOST_POINTS else epochs
     for column in range(0, accuracy.shape[1], step):
         known = accuracy[~np.isnan(accuracy[:, column]), column] * 100
         task, epoch = divmod(column + skip * epochs, epochs)
@@ -113,10 +115,27 @@ def section(tables: Tables) -> Section | None:
     return Section(
         "accuracy",
         "Accuracy while learning",
-        ["Each head learns the tasks of a stream one after the other and never sees a task again."],
+        [TEXT, *_asked_seldom(tables["curves"])],
         over_time("accuracy", tables["curves"], AXIS, caption),
         [_table(title, part) for title, part in by_stream(tables["accuracy"])],
     )
+
+
+def _asked_seldom(curves: pl.DataFrame) -> list[str]:
+    """Say which heads did not answer after every task."""
+    ends = curves.filter(pl.col("epoch") == 0, pl.col("task") > 0)
+    said = []
+    for title, part in by_stream(ends):
+        counts = part.group_by("name", maintain_order=True).agg(pl.col("mean").count(), pl.len())
+        for (asked, tasks), some in counts.filter(pl.col("mean") < pl.col("len")).group_by(
+            "mean", "len", maintain_order=True
+        ):
+            heads = ", ".join(sorted(some["name"], key=place_of))
+            said.append(
+                f"{title}: an answer of {heads} takes long, so there are {asked} of them in "
+                f"{tasks} tasks, and no measures that need one after every task."
+            )
+    return said
 
 
 TOPIC = Topic(section, needs=[ACCURACY], also=[CURVES])
