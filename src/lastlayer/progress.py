@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+EARLY = 0.05  # of the work: its speed need not be that of the rest
+
 Tell = Callable[[int, int], None]  # takes the work done, and all there is
 
 
@@ -61,8 +63,11 @@ class Meter:
 
     @property
     def left(self) -> float | None:
-        """The seconds until all is done; None if that is not known yet."""
-        return (self.total - self.done) / self.speed if self.speed > 0 else None
+        """The seconds until all is done; None if too little is done yet to tell."""
+        done, _ = self._first or (0, 0.0)
+        if self.speed <= 0 or self.done - done < EARLY * (self.total - done):
+            return None
+        return (self.total - self.done) / self.speed
 
     def _set(self, done: int) -> None:
         self.done, self._last = done, self._clock()
@@ -88,29 +93,37 @@ def bar(title: str, show: bool = True, unit: str = "") -> Iterator[Tell | None]:
 
     console = Console(stderr=True)
     with drawn(console, unit, disable=not console.is_terminal) as progress:
-        task, meter = progress.add_task(title, total=None, speed="…"), Meter()
+        task, meter = progress.add_task(title, total=None, speed="…", left=""), Meter()
 
         def tell(done: int, total: int) -> None:
             meter.reach(done, total)
-            progress.update(task, completed=done, total=total, speed=f"{meter.speed:.0f}")
+            speed, left = f"{meter.speed:.0f}", time_left(meter)
+            progress.update(task, completed=done, total=total, speed=speed, left=left)
 
         yield tell
 
 
 def drawn(console: "Console", unit: str = "", *, disable: bool = False) -> "Progress":
-    """Return rich's progress as all our commands show it: a bar and the time left."""
+    """Return rich's progress as all our commands show it: a bar and the time left.
+
+    The field ``left`` says it, by our meter: rich's own goes by the last moments, and swings.
+    """
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
         MofNCompleteColumn,
         Progress,
         TextColumn,
-        TimeRemainingColumn,
     )
 
     title = TextColumn("{task.description}", markup=False)
     counted = (MofNCompleteColumn(), TextColumn(f"{{task.fields[speed]}} {unit}/s"))
-    columns = (title, BarColumn(), *(counted if unit else ()), TimeRemainingColumn())
+    columns = (title, BarColumn(), *(counted if unit else ()), TextColumn("{task.fields[left]}"))
     return Progress(*columns, console=console, transient=True, disable=disable)
+
+
+def time_left(meter: Meter) -> str:
+    """Return the time left as it is shown beside a bar; nothing if it is not known yet."""
+    return "" if meter.left is None else f"{duration(meter.left)} left"
 
 
 def duration(seconds: float) -> str:

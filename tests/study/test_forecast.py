@@ -1,5 +1,6 @@
 """Forecasts: what is left is counted, and its work divided by the speed of just now."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import torch
 from small_data import small_data
 from small_replay import plan_of, small_root
 
-from lastlayer.catalogue import WIDTH
+from lastlayer.catalogue import HEADS, WIDTH
 from lastlayer.study.heads import forecast as of_heads
 from lastlayer.study.heads.run import Run
 from lastlayer.study.networks import forecast as of_networks
@@ -46,22 +47,42 @@ def test_a_run_costs_what_it_learns_and_what_it_answers(head: str) -> None:
     assert cost(test=range(40)) == pytest.approx(cost() + 3 * answers)
     assert cost(in_features=16) == pytest.approx(2 * cost())
     n_classes, epochs = scenario.n_classes, of_heads.RULES.epochs
-    scored = 10 * n_classes * 8 * scenario.n_tasks
+    once, n_tasks = 10 * n_classes * 8, scenario.n_tasks
+    scored = of_heads.SCORE * (epochs * n_tasks + 1) + of_heads.TRACE * n_tasks
     expected = {
-        "linear": of_heads.SCORE * (epochs + 1) * scored,
-        "mean": of_heads.PROTOTYPE * scored,
+        "linear": scored * once,
+        "mean": of_heads.PROTOTYPE * once * n_tasks,
         "knn": (of_heads.NEIGHBOUR * 100 + of_heads.VOTE * scenario.n_tasks) * 10 * 8,
     }
     assert answers == pytest.approx(expected[head])
 
 
-def test_a_head_behind_a_map_costs_as_much_more_as_the_map_is_wide() -> None:
+def test_a_head_behind_a_map_learns_and_solves_what_is_as_wide_as_the_map() -> None:
     data = small_data()
-    scenario = SPEC.build(data, order=0)
-    slda, mapped = (
-        of_heads.cost(Run("data", SPEC, head), data, scenario) for head in ("slda", "random_slda")
-    )
-    assert mapped / slda == pytest.approx(WIDTH / data.in_features, rel=0.05)
+    scenario, run = SPEC.build(data, order=0), Run("data", SPEC, "random_slda")
+    learned = of_heads.WIDE * len(data.train) * WIDTH**2
+    solved = 3 * HEADS["random_slda"].refresh(data.in_features, scenario.n_classes)
+    assert of_heads.cost(run, data, scenario) == pytest.approx(learned + solved, rel=0.05)
+
+
+@pytest.mark.parametrize(("head", "more"), [("random_slda", 0), ("mean", 89)])
+def test_many_tasks_cost_no_more_answers_than_are_asked_for(head: str, more: int) -> None:
+    data = small_data()
+    stream, run = SPEC.build(data, order=0), Run("data", SPEC, head)
+    costs = [
+        of_heads.cost(
+            run, data, replace(stream, tasks=(torch.arange(9),) * n, order=tuple(range(n)))
+        )
+        for n in (9, 10, 99)
+    ]
+    assert costs[2] - costs[1] == pytest.approx(more * (costs[1] - costs[0]))
+
+
+def test_a_run_without_a_stream_costs_nothing() -> None:
+    runs = [Run("data", SPEC, "mean"), Run("data", ScenarioSpec.parse("mixed:day"), "mean"),
+            Run("nowhere", SPEC, "mean")]  # fmt: skip
+    costs = of_heads.costs_of(runs, {"data": small_data()})
+    assert [costs[run] > 0 for run in runs] == [True, False, False]
 
 
 def test_networks_take_their_images_at_the_rate_of_their_group(

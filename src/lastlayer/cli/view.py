@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lastlayer.cli.text import count
-from lastlayer.progress import Meter, drawn, duration
+from lastlayer.progress import Meter, drawn, time_left
 
 if TYPE_CHECKING:
     from lastlayer.study import Outcome
@@ -29,7 +29,7 @@ class View:
         self._finals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._console = Console(stderr=True, highlight=False, quiet=quiet, markup=False)
         self._progress = drawn(self._console)
-        self._bar = self._progress.add_task("", total=None)
+        self._bar = self._progress.add_task("", total=None, left="")
         self._live = Live(console=self._console, get_renderable=self._draw, transient=True)
         self._live_wanted = self._console.is_terminal and not quiet
         self._meter, self._last_line = Meter(), time.monotonic()
@@ -57,14 +57,14 @@ class View:
 
     def progress(self, done: int, total: int) -> None:
         """Record the work done; called from any thread."""
-        self._progress.update(self._bar, completed=done, total=total)
         self._meter.reach(done, total)
-        now, left = time.monotonic(), self._meter.left
-        if self._live_wanted or now - self._last_line < EVERY or left is None or done == total:
+        now, left = time.monotonic(), time_left(self._meter)
+        self._progress.update(self._bar, completed=done, total=total, left=left)
+        if self._live_wanted or now - self._last_line < EVERY or not left or done == total:
             return
         self._last_line = now
         kept = f"{self.kept} of {count(self.planned, 'run')}"
-        self._console.print(f"{done / total:4.0%}  {kept}, {duration(left)} left")
+        self._console.print(f"{done / total:4.0%}  {kept}, {left}")
 
     def take(self, outcomes: "list[Outcome]") -> None:
         """Record the runs that were saved, and those that failed."""

@@ -15,9 +15,10 @@ from lastlayer.errors import LastLayerError, OptionError
 from lastlayer.features import Features
 from lastlayer.names import look_up
 from lastlayer.progress import Meter, Tell
-from lastlayer.study.heads.group import Group, gather, repeats
+from lastlayer.study.heads.forecast import costs_of
+from lastlayer.study.heads.group import Group, gather
 from lastlayer.study.heads.run import Run
-from lastlayer.study.heads.units import RULES, Unit, units_of
+from lastlayer.study.heads.units import Unit, units_of
 from lastlayer.study.result import Failure, Outcome
 from lastlayer.study.run import Work
 from lastlayer.threads import one_core_each, thread_count
@@ -42,7 +43,7 @@ def execute(
         data: the features, by the names that the runs use.
         device: "cpu", "cuda", or "auto": a GPU if there is one.
         memory: bytes that training may take besides the data; None: a modest part of the memory.
-        progress: called with the work done and the total, in samples seen by heads.
+        progress: called with the work done and the total, as ``costs_of`` estimates it.
 
     >>> from lastlayer import load_features
     >>> from lastlayer.study import ScenarioSpec
@@ -111,21 +112,14 @@ def in_units(
     groups: dict[object, list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.features, run.scenario, run.preset, run.subset].append(run)
-    settled, meter = 0, Meter(_work((run for run in runs if not done(run)), data), progress)
+    costs = costs_of(runs, data)
+    settled, meter = 0, Meter(sum(costs[run] for run in runs if not done(run)), progress)
+    meter.reach(0)  # the clock starts: what is half done when heads first report is not forgotten
     for group in groups.values():
         if not all(map(done, group)):
-            yield from _make_group(group, data, done, chosen, memory, meter, analyse)
-            settled += _work((run for run in group if not done(run)), data)
+            yield from _make_group(group, costs, data, done, chosen, memory, meter, analyse)
+            settled += sum(costs[run] for run in group if not done(run))
             meter.reach(settled)  # whatever they came to
-
-
-def _work(runs: Iterable[Run], data: Mapping[str, Features]) -> int:
-    """Count the samples that heads will see; for a head that learns once, scoring costs as much."""
-    seen = 0
-    for run in runs:
-        n = run.subset or (len(data[run.features].train) if run.features in data else 0)
-        seen += RULES.epochs * n * (repeats(run, n) if n and run.by_gradient else 1)
-    return seen
 
 
 def choose_device(name: str) -> torch.device:
@@ -140,6 +134,7 @@ def choose_device(name: str) -> torch.device:
 
 def _make_group(
     runs: list[Run],
+    costs: Mapping[Run, int],
     data: Mapping[str, Features],
     done: Callable[[Run], bool],
     device: torch.device,
@@ -158,7 +153,7 @@ def _make_group(
         budget = (default_memory(device) if memory is None else memory) // threads
         units = [
             unit
-            for unit in units_of(group, meter, budget, threads, analyse=analyse)
+            for unit in units_of(group, costs, meter, budget, threads, analyse=analyse)
             if not all(done(runs[number]) for number in unit.numbers)
         ]
         # One core each holds for NumPy too, whose own threads would wait for each other.
