@@ -134,6 +134,19 @@ def test_a_renderer_that_dies_costs_one_chart(
     assert "rror" in drawn.missing["odd"]
 
 
+def test_a_chart_is_the_same_whatever_is_drawn_beside_it() -> None:
+    """The renderer counts colour ramps on from chart to chart; and many have several renderers."""
+    values = [{"x": n, "y": n} for n in range(3)]
+    colour = {"field": "y", "type": "quantitative"}
+    ramp = {**SPEC, "data": {"values": values}, "encoding": {"x": {"field": "x"}, "color": colour}}
+    alone = draw({"ramp": ramp}).files["ramp.svg"]
+    assert b"gradient_0" in alone
+    names = [f"ramp-{n}" for n in range(2 * drawing.ENOUGH)]
+    many = draw(dict.fromkeys(names, ramp))
+    assert not many.missing
+    assert {many.files[f"{name}.svg"] for name in names} == {alone}
+
+
 def test_the_page_says_which_charts_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

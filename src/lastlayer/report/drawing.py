@@ -5,10 +5,12 @@ a chart holds what it cannot draw.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -21,6 +23,8 @@ VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 ROOM = {"left": 27, "right": 15, "top": 5, "bottom": 5}  # a reader's font may be wider than ours
 PATIENCE = 60.0  # seconds for a chart, and to begin
 BUNDLE = "bundle.js"
+MOST = 4  # processes that draw at once; each takes some 200 MB
+ENOUGH = 8  # charts that another process is worth starting for
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,24 @@ class Drawn:
 def draw(specs: Mapping[str, Mapping[str, Any]]) -> Drawn:
     """Draw charts; those that cannot be drawn are left out, with the reason.
 
+    Many are drawn by several processes at once. A chart is the same whatever is drawn beside it.
+
     Args:
         specs: of Vega-Lite, by the names of their files.
     """
     jobs = [
         {"name": name, "spec": {**spec, "padding": _room(spec)}} for name, spec in specs.items()
     ]
+    n = max(1, min(os.cpu_count() or 1, MOST, len(jobs) // ENOUGH))
+    with ThreadPoolExecutor(n) as pool:
+        parts = list(pool.map(_draw, [jobs[first::n] for first in range(n)]))
+    files = {name: content for part in parts for name, content in part.files.items()}
+    missing = {name: reason for part in parts for name, reason in part.missing.items()}
+    return Drawn(files, {name: missing[name] for name in specs if name in missing})
+
+
+def _draw(jobs: list[dict[str, Any]]) -> Drawn:
+    """Draw in one process, and in another where that has died."""
     files: dict[str, bytes] = {}
     missing: dict[str, str] = {}
     deaths = 0
