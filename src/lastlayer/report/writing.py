@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lastlayer import __version__
@@ -35,7 +36,8 @@ def write(folder: str | os.PathLike[str]) -> Path:
     if not alone:
         load_study(folder)  # says what is wrong before anything is written
     try:
-        with one_at_a_time(folder):
+        with one_at_a_time(folder), ThreadPoolExecutor(1) as pool:
+            pool.submit(javascript)  # a process of its own makes it meanwhile; it is kept
             sheets = _read_sheets(folder) if alone else _make_sheets(folder)
             made = _make_report(folder, sheets, alone)
             if alone:
