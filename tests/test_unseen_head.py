@@ -57,6 +57,7 @@ def test_it_is_compared_without_being_named(cifar10: ll.Features) -> None:
     assert table.filter(head="midrange", task=4)["accuracy"][-1] > 0.2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_it_goes_through_plan_store_and_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lastlayer.report.write", lambda folder: folder / "report.html")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_plan_becomes_results(run: Call, capsys: Captured, tmp_path: Path) -> None:
     assert run("run", "plan.toml") == 0
     text, progress = capsys.readouterr()
@@ -228,9 +229,8 @@ def test_a_second_writer_is_refused(run: Call, capsys: Captured, tmp_path: Path)
     )
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_says_what_is_kept_and_goes_on(tmp_path: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", "from lastlayer.cli import main; main()", "run", "demo"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -122,6 +122,7 @@ def test_without_any_reference_the_ranking_stands(
     )
 
 
+@pytest.mark.slow
 def test_a_map_has_a_reference_of_its_own(run: Call, capsys: Captured, features: Path) -> None:
     options = ["--incremental", 2, "--heads", "mean,random_slda", "--orders", 1]
     assert run("compare", features, *options) == 0

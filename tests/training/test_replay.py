@@ -157,7 +157,7 @@ def test_killed_between_epochs_of_a_task_and_resumed(tmp_path: Path, optimizer: 
         assert_same(one, other)
 
 
-@pytest.mark.parametrize("n", [1, 13, 40, 71])
+@pytest.mark.parametrize("n", [40, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 13, 71))])
 def test_killed_in_the_middle_of_an_epoch_and_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:

@@ -160,7 +160,9 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("second", ["grouped", "side_by_side"])
-@pytest.mark.parametrize("killed_at", [3, 14, 33])
+@pytest.mark.parametrize(
+    "killed_at", [14, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 33))]
+)
 def test_killed_in_a_group_and_resumed_in_one_or_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int, second: str, optimizer: str
 ) -> None:
