@@ -9,6 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lastlayer.blas import blas_threads
+
 # Penalties tried, relative to the mean of the eigenvalues; steps of a quarter of a decade. A grid,
 # so that statistics equal but for rounding choose the same one.
 PENALTIES = torch.logspace(-8, 2, 41, dtype=torch.float64)
@@ -137,9 +139,7 @@ def reduce(moments: Moments) -> Reduced:
     """Reduce moments once, by the fastest method on their device."""
     if moments.gram.device.type != "cpu" or len(moments.gram) <= _SMALL:
         return _Eigenbasis(moments.gram, moments.cross)
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415  (as scipy, for a CPU only)
-
-    with threadpool_limits(torch.get_num_threads(), user_api="blas"):
+    with blas_threads(torch.get_num_threads()):
         if moments.samples is not None and moments.samples < _FEW * len(moments.gram):
             return _LowRank(moments.gram, moments.cross)
         return _Tridiagonal(moments.gram, moments.cross)

@@ -3,14 +3,15 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import as_completed
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain
 from typing import TypeVar, cast
 
 import torch
-from threadpoolctl import threadpool_limits
 
 from lastlayer.arguments import expect, whole
+from lastlayer.blas import blas_threads
 from lastlayer.errors import LastLayerError, OptionError
 from lastlayer.features import Features
 from lastlayer.names import look_up
@@ -157,7 +158,7 @@ def _make_group(
             if not all(done(runs[number]) for number in unit.numbers)
         ]
         # One core each holds for NumPy too, whose own threads would wait for each other.
-        with threadpool_limits(1 if threads > 1 else None, user_api="blas"):
+        with blas_threads(1) if threads > 1 else nullcontext():
             yield from as_done(partial(_make, group), units, min(threads, len(units)))
 
 
