@@ -45,8 +45,9 @@ AllOrNothing.__enter__ = _noted  # type: ignore[method-assign]
 def _nothing_is_left_open() -> Iterator[None]:
     """See that no change of a head is still under way after a test: it would be undone later."""
     yield
-    assert not [block for block in _blocks if block.active]
+    left = [block for block in _blocks if block.active]
     _blocks.clear()
+    assert not left
 
 
 @pytest.fixture(scope="session")

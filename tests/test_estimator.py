@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from sklearn.base import BaseEstimator, clone
@@ -306,7 +308,7 @@ def test_threads_that_ask_while_new_classes_come_get_labels_of_one_moment() -> N
         done = threading.Event()
 
         def ask(clf: HeadClassifier = clf, done: threading.Event = done) -> set[tuple[str, ...]]:
-            found = set()
+            found = {tuple(clf.predict(z[[0, 39]]))}
             while not done.is_set():
                 found.add(tuple(clf.predict(z[[0, 39]])))
             return found
@@ -320,6 +322,20 @@ def test_threads_that_ask_while_new_classes_come_get_labels_of_one_moment() -> N
                 done.set()
         assert [one.result() for one in asked] == [{("9", "8")}] * 3
         assert clf.score(z, labels) == 1
+
+
+def test_a_label_keeps_a_nul_at_its_end() -> None:
+    """NumPy's own type of text drops it."""
+    z = np.repeat(np.eye(2), 8, axis=0)
+    data = ll.Features.from_arrays(z, ["a\0"] * 8 + ["a"] * 8, test=(z, ["a\0"] * 8 + ["a"] * 8))
+    clf = ll.fit(data, "mean")
+    assert clf.predict(z[[0, -1]]).tolist() == ["a\0", "a"]
+
+
+def test_a_table_of_pyarrow_is_answered_as_the_frame_it_was_made_of() -> None:
+    frame = pd.DataFrame(IRIS[0], columns=list("abcd"))
+    clf = HeadClassifier("mean").fit(frame, IRIS[1])
+    assert np.array_equal(clf.predict(pa.Table.from_pandas(frame)), clf.predict(frame))
 
 
 def test_the_page_about_it_runs() -> None:

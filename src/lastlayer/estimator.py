@@ -342,7 +342,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._meet(z.shape[1], columns if len(columns) > 1 else ())
         rows = self._in_rows(z, columns)
         if first:
-            self._begin(np.array(names))
+            self._begin(text_labels(names))
             column = torch.arange(len(names))
         else:
             known = y.unique().tolist()
@@ -402,7 +402,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_options()
             if not hasattr(self, "head_"):
                 self._meet(width)
-                self._begin(np.array(names))
+                self._begin(text_labels(names))
                 columns = torch.arange(len(names))
             else:
                 self._check_width(width)
@@ -436,11 +436,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             The label of each row, how probable it is, and whether it is known.
         """
-        check_is_fitted(self, "head_")
-        rows = self._in_rows(z, columns)
-        limit = None if unknown is None else self.head_.limit(unknown)
-        size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
-        answers = [self._answer(part, limit) for part in rows.split(size)]
+        with self._locked():
+            rows = self._in_rows(z, columns)
+            limit = None if unknown is None else self.head_.limit(unknown)
+            size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
+            answers = [self._answer(part, limit) for part in rows.split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
 
@@ -468,8 +468,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield
         except BaseException:
             if not self._has_learned_new(before):
-                self.__dict__.clear()
-                self.__dict__.update(before)
+                self.__dict__.update(before)  # never empty in between: other threads may ask
+                for name in self.__dict__.keys() - before.keys():
+                    del self.__dict__[name]
             if random is not None:
                 self._random.set_state(random)
             raise
@@ -649,6 +650,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if learned is None or names is None or not hasattr(X, "__getitem__"):
             return X
         wanted, there = learned.tolist(), list(names)
+        if not all(isinstance(name, str) for name in there):  # those of pyarrow are its columns
+            return X
         mixed = there != wanted and Counter(there) == Counter(wanted)
         return X[wanted] if mixed and len(set(wanted)) == len(wanted) else X
 
@@ -702,6 +705,11 @@ def _order_of(columns: Sequence[str], learned: Sequence[str]) -> list[int]:
     raise DataError(f"expected the columns that the head has learned: {', '.join(found)}{more}")
 
 
+def text_labels(names: Sequence[str]) -> Array:
+    """Return labels that are text; NumPy's own type would drop a NUL at the end of one."""
+    return np.array(names, dtype=object if any(n.endswith("\0") for n in names) else np.str_)
+
+
 def _kind_of_labels(labels: Array) -> str:
     """Return the name of the labels' type, so that names can be turned back into labels."""
     if labels.dtype.kind == "U":
@@ -716,7 +724,7 @@ def _kind_of_labels(labels: Array) -> str:
 def _labels_of(names: Sequence[str], kind: str) -> Array:
     """Return the labels with these names, of a type that ``_kind_of_labels`` named."""
     if kind in ("str", "object"):
-        return np.array(names, dtype=object if kind == "object" else np.str_)
+        return np.array(names, dtype=object) if kind == "object" else text_labels(names)
     dtype = np.dtype(kind)
     if dtype.kind == "b":
         look = {"True": True, "False": False}

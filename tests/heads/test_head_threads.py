@@ -63,14 +63,15 @@ def test_every_answer_is_that_of_a_whole_number_of_changes(name: str) -> None:
     done = threading.Event()
 
     def ask(reader: int) -> list[str]:
-        wrong = []
+        wrong, asked = [], 0
         ways = list(READ)[reader % 2 :: 2]
-        while not done.is_set():
+        while not (done.is_set() and asked):
             for way in ways:
                 got = READ[way](head)
                 if not any(torch.allclose(got, one, rtol=1e-9) for one in known[way]):
                     wrong.append(way)
-        return wrong
+                asked += 1
+        return wrong if asked else ["never asked"]
 
     with ThreadPoolExecutor(READERS) as pool:
         asked = [pool.submit(ask, reader) for reader in range(READERS)]

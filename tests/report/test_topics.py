@@ -207,5 +207,5 @@ def test_the_page_says_which_heads_answered_seldom(tmp_path: Path) -> None:
     second = (pl.col("name") == "slda") & (pl.col("task") == 1)
     known = pl.when(second).then(None).otherwise("mean").alias("mean")
     found = section(tables["curves"].with_columns(known))
-    assert "an answer of slda takes long, so there are 2 of them in 3 tasks" in found.words[1]
+    assert "slow to answer, so asked 2 times in 3 tasks: slda" in found.words[1]
     assert tasks(found, "mean") - tasks(found, "slda") == {1}

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from lastlayer.advice.choosing import Choice, choose
@@ -26,7 +25,7 @@ from lastlayer.advice.why import LINEAR, Why, explain
 from lastlayer.advice.words import answer_of, reasons_of
 from lastlayer.arguments import expect, flag, whole
 from lastlayer.catalogue import card_of
-from lastlayer.estimator import HeadClassifier
+from lastlayer.estimator import HeadClassifier, text_labels
 from lastlayer.features import Features, FeatureSet
 from lastlayer.features.data import TrainingFeatures
 from lastlayer.names import label_of
@@ -65,7 +64,7 @@ class Advice:
         Its labels are those of the data, as text; ``partial_fit`` continues with what comes next.
         """
         classifier = self.classifier()
-        labels = np.asarray([label_of(name) for name in self.course.names])
+        labels = text_labels([label_of(name) for name in self.course.names])
         for task in self.course.tasks:
             # What is trained by gradient must see a task as a whole, again and again.
             size = len(task) if card_of(self.head).by_gradient else PIECE

@@ -72,6 +72,8 @@ def _as_column(name: str, values: Any) -> Array | list[str]:
         if values.is_floating_point():
             raise _no_labels(name, values.dtype)
         values = values.detach().cpu().numpy()
+    if isinstance(values, list | tuple) and any(isinstance(v, str) for v in values):
+        values = np.array(values, dtype=object)  # NumPy's own text drops a NUL at its end
     array = as_array(values, f"labels '{name}'")
     if array.ndim != 1:
         raise ShapeError(f"expected labels '{name}' of shape (n,), got {array.shape}")

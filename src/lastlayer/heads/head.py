@@ -4,7 +4,7 @@ import copy
 import operator
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, cast
@@ -46,20 +46,26 @@ from lastlayer.heads.kinds import (
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.resizable import Resizable
-from lastlayer.heads.undo import AllOrNothing, Lock, settle
+from lastlayer.heads.undo import AllOrNothing, Lock, has_parameters, settle
 from lastlayer.names import class_name
 
 Preset = Literal["exact", "paper"]
 _PIECE = 1 << 20  # features, or logits, that are worked on at once
 
 
-def learning() -> AbstractContextManager[object]:
-    """Make ordinary tensors in this block: those of inference mode could not be changed later.
+def learning(head: nn.Module) -> AbstractContextManager[object]:
+    """Make ordinary tensors without gradients in this block, so that they can be changed later.
 
-    Nothing that a head computes has gradients, so they need not be disabled: an interrupt at the
-    wrong moment would leave them disabled for good.
+    PyTorch's settings are left alone where they make no difference, as for all heads of ours: an
+    interrupt at the wrong moment would leave them changed for good.
     """
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    if torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    return torch.no_grad() if has_parameters(head) else nullcontext()
+
+
+def _without_gradient(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
 
 
 class Head(Resizable, ABC):
@@ -101,8 +107,8 @@ class Head(Resizable, ABC):
     @property
     def class_names(self) -> list[str] | None:
         """What the classes 0, 1, … are called, if that is known; kept by ``save`` and ``merge``."""
-        with self.lock:
-            return None if self._class_names is None else list(self._class_names)
+        names = self._class_names
+        return None if names is None else list(names)
 
     @class_names.setter
     def class_names(self, names: Sequence[str] | None) -> None:
@@ -169,7 +175,7 @@ class Head(Resizable, ABC):
             if self._under_way is not None:
                 settle(self)
             if not self._put_aside(z, y, most):
-                with AllOrNothing(self), learning():
+                with AllOrNothing(self), learning(self):
                     self._take(z, y, most)
 
     def observe_all(self, batches: Iterable[tuple[Tensor, Tensor]], n_classes: int = 0) -> None:
@@ -182,7 +188,7 @@ class Head(Resizable, ABC):
         n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
         with self.lock:
             settle(self)
-            with AllOrNothing(self), learning():
+            with AllOrNothing(self), learning(self):
                 if n_classes > self.n_classes:
                     self._grow(n_classes)
                 for z, y in batches:
@@ -245,7 +251,7 @@ class Head(Resizable, ABC):
         with self.lock:
             judged = [self._judge(part) for part in self._pieces(self._ready(z))]
         logits, novelty = zip(*judged, strict=True)
-        return torch.cat(logits), torch.cat(novelty)
+        return torch.cat(logits).detach(), torch.cat(novelty).detach()
 
     def probabilities(self, z: Tensor) -> Tensor:
         """Return how probable each class is (n, n_classes), in float64.
@@ -335,7 +341,7 @@ class Head(Resizable, ABC):
         with self.lock:
             z = self._ready(z)
             parts = [answer(part) for part in self._pieces(z)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).detach()
 
     def _ready(self, z: Tensor) -> Tensor:
         """Check the queries, and make the head ready to answer."""
@@ -347,6 +353,20 @@ class Head(Resizable, ABC):
         z = self._check_features(z, move=False)
         self._make_ready()
         return z
+
+    def _settle(self) -> None:
+        """Undo what an interrupt left half done, and learn what waits; outside of changes only."""
+        settle(self)
+        if self._waits():
+            with AllOrNothing(self), learning(self):
+                self._fold()
+
+    def _waits(self) -> bool:
+        """Return whether rows that it has put aside are still to be learned."""
+        return False
+
+    def _fold(self) -> None:
+        """Learn the rows that wait, as part of a change."""
 
     def _make_ready(self) -> None:
         """Make sure that it can answer."""
@@ -377,9 +397,9 @@ class Head(Resizable, ABC):
         self._check_able("merges", "be merged")
         # In one order, whichever of two threads merges which with which.
         first, second = sorted((self, other), key=id)
-        with first.lock, second.lock, learning():
-            settle(self)
-            settle(other)
+        with first.lock, second.lock, learning(self):
+            self._settle()
+            other._settle()
             names = self._joint_names(other)
             merged = self._merge(other)
             merged._class_names = names
@@ -396,14 +416,14 @@ class Head(Resizable, ABC):
         self._check_able("forgets", "forget samples")
         z, y, most = self._check_batch(z, y)
         with self.lock:
-            settle(self)
+            self._settle()
             if most >= self.n_classes:
                 raise self._unknown_class(most)
             if most < 0:
                 return
             self._check_counts(y)
             try:
-                with AllOrNothing(self), learning():
+                with AllOrNothing(self), learning(self):
                     self._forget(z, y)
                     self._outdate()
                     self._stale = True
@@ -421,10 +441,10 @@ class Head(Resizable, ABC):
         except TypeError:
             raise self._unknown_class(y) from None
         with self.lock:
-            settle(self)
+            self._settle()
             if isinstance(y, bool) or not 0 <= number < self.n_classes:
                 raise self._unknown_class(y)
-            with AllOrNothing(self), learning():
+            with AllOrNothing(self), learning(self):
                 self._forget_class(number)
                 stays = torch.arange(self.n_classes, device=self.seen.device) != number
                 self.seen = self.seen & stays
@@ -482,7 +502,7 @@ class Head(Resizable, ABC):
         self._make_ready()
         limit = None if unknown is None else self.limit(unknown)
         temperature = self.temperature
-        with learning():
+        with learning(self):
             graph = Graph(dtype, self.seen.device)
             z = Value(graph, "z")
             if divide_by != 1:
@@ -524,38 +544,43 @@ class Head(Resizable, ABC):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; ``load_head`` reads it again."""
         with self.lock:
+            self._settle()
             parts = {"class_names": self.class_names, "calibration": self.calibration_part}
             write_head(path, self.name, self.settings, self.state_dict(), parts)
 
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Load the state of such a head, with any number of classes; on error stay as before."""
+        if isinstance(state_dict, Mapping):
+            state_dict = {name: _without_gradient(value) for name, value in state_dict.items()}
+        gradients = torch.is_grad_enabled()
         with self.lock:
             settle(self)
             try:
                 with AllOrNothing(self):
-                    found = super().load_state_dict(*args, **kwargs)
-                    self._outdate()
-                    return found
+                    return super().load_state_dict(state_dict, *args, **kwargs)
             except (AttributeError, KeyError, RuntimeError) as error:
                 raise StateError(
                     f"expected the state of such a '{self.name}' head: {short(error, 300)}"
                 ) from error
+            finally:  # PyTorch disables them meanwhile, and an interrupt may leave it so
+                if torch.is_grad_enabled() != gradients:
+                    torch.set_grad_enabled(gradients)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what it has learned by name: not copies, so later changes may show in it."""
+        """Return what it has learned by name; copy it before anything else is learned."""
         with self.lock:
-            settle(self)
+            self._settle()
             return super().state_dict(*args, **kwargs)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        with self.lock:
-            settle(self)
+        with self.lock, learning(self):
+            self._settle()
             return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy of its own, while no other thread changes it."""
-        with self.lock:
-            settle(self)
+        with self.lock, learning(self):
+            self._settle()
             made = memo[id(self)] = type(self).__new__(type(self))
             made.__dict__.update(copy.deepcopy(self.__dict__, memo))
             return made
@@ -577,7 +602,7 @@ class Head(Resizable, ABC):
 
     def _refresh_if_stale(self) -> None:
         if self._stale:
-            with AllOrNothing(self), learning():
+            with AllOrNothing(self), learning(self):
                 self._renew()
 
     def _renew(self) -> None:
@@ -779,5 +804,7 @@ class Head(Resizable, ABC):
             )
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._stale = True
+        with self.lock:
+            super()._load_from_state_dict(*args, **kwargs)
+            self._outdate()
+            self._stale = True

@@ -30,7 +30,8 @@ class AllOrNothing:
 
     An interrupt may strike while ``__exit__`` itself runs, or before it begins. Then the module
     still holds the block, and whoever uses the module next calls ``settle``, which ends it.
-    Blocks do not nest: neither two of one module, nor those of a module and of its part.
+    Blocks must not nest, neither two of one module nor those of a module and of its part: an inner
+    one would take the outer one for one that was interrupted. Nothing checks this.
 
     >>> import torch
     >>> module = nn.Module()
@@ -186,9 +187,14 @@ class Log:
         return self._spare[begin : begin + size].view(shape)
 
 
+def has_parameters(module: nn.Module) -> bool:
+    """Return whether gradients could flow into a module."""
+    return any(part._parameters for part in _parts(module))
+
+
 def _dicts(part: nn.Module) -> tuple[dict[str, Any], ...]:
-    """Return what a module's attributes, buffers and parts are kept in."""
-    return part._buffers, part._modules, part.__dict__
+    """Return what a module's attributes, parameters, buffers and parts are kept in."""
+    return part._parameters, part._buffers, part._modules, part.__dict__
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:

@@ -72,7 +72,7 @@ class FeatureMap(Resizable, ABC):
         Rows that are all the same have none: they are refused, unless it is provisional; then
         features are left as large as they are.
         """
-        rows = rows.to(self.projection.device, torch.float64)
+        rows = rows.detach().to(self.projection.device, torch.float64)
         if not provisional and bool((rows == rows[:1]).all()):
             raise DataError(
                 f"expected first rows that differ, to scale the map to, got {len(rows)} that are "

@@ -84,23 +84,27 @@ class MappedHead(Head):
     @property
     def rows_to_begin(self) -> int:
         """How many more rows must come before its map is fixed."""
-        return 0 if self.map.fitted else ROWS - len(self.first)
+        with self.lock:
+            return 0 if self.map.fitted else ROWS - len(self.first)
 
     def fresh(self, n_classes: int = 0, first: Tensor | None = None) -> Self:
         """Return such a head that has learned nothing, with the same map."""
         made = super().fresh(n_classes)
-        if not self.map.fitted and first is not None and len(first) >= self.rows_to_begin:
-            rows = torch.cat([self.first.z.double(), first.double()])[:ROWS]
-            made.map.fit(rows)
-        else:
-            made.map.load_state_dict(self.map.state_dict())
+        with self.lock:
+            if not self.map.fitted and first is not None and len(first) >= self.rows_to_begin:
+                rows = torch.cat([self.first.z.double(), first.double()])[:ROWS]
+                made.map.fit(rows)
+            else:
+                made.map.load_state_dict(self.map.state_dict())
         return made
 
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it has learned, or keeps for its map."""
         with self.lock:
-            return self.inner.class_counts + self.first.y.bincount(minlength=self.n_classes)
+            self._settle()
+            own = self.inner.statistics.count
+            return own + self.first.y.bincount(minlength=self.n_classes)
 
     @property
     def proof(self) -> str:
@@ -109,8 +113,9 @@ class MappedHead(Head):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to another device, but stay in float64, the kept rows too."""
-        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)
-        self._stale, self._provisional = True, None
+        with self.lock:
+            super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)
+            self._stale, self._provisional = True, None
         return self
 
     def _check_budget(self, n_classes: int) -> None:
@@ -128,24 +133,30 @@ class MappedHead(Head):
     def _learn(self, z: Tensor, y: Tensor) -> None:
         self._provisional = None
         if self.map.fitted:
-            self._fold(z, y)
+            self._map_and_learn(z, y)
             return
         missing = ROWS - len(self.first)
         if len(z) >= missing:
             self.map.fit(torch.cat([self.first.z.double(), z[:missing].double()]))
             self._fold_first()
-            self._fold(z, y)
+            self._map_and_learn(z, y)
         else:
             self.first.append(z.double(), y)
 
     def _fold_first(self) -> None:
         """Learn the rows that were kept for the map, and keep them no longer."""
-        self._fold(self.first.z, self.first.y)
+        self._map_and_learn(self.first.z, self.first.y)
         self.first.keep(self.first.y[:0])
 
-    def _fold(self, z: Tensor, y: Tensor) -> None:
+    def _map_and_learn(self, z: Tensor, y: Tensor) -> None:
         for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
             self.inner._take_checked(self.map(rows), classes)
+
+    def _waits(self) -> bool:
+        return self.inner._waits()
+
+    def _fold(self) -> None:
+        self.inner._fold()
 
     def _cut(self, rows: Tensor) -> Iterator[Tensor]:
         most = _PIECE.get(self.seen.device.type, _MOST)

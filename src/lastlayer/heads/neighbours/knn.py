@@ -100,6 +100,7 @@ class KnnHead(Head):
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it keeps."""
         with self.lock:
+            self._settle()
             return self.memory.y.bincount(minlength=self.n_classes)
 
     @property

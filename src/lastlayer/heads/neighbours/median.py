@@ -98,7 +98,9 @@ class MedianHead(Head):
     @property
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it keeps."""
-        return self.memory.y.bincount(minlength=self.n_classes)
+        with self.lock:
+            self._settle()
+            return self.memory.y.bincount(minlength=self.n_classes)
 
     @property
     def proof(self) -> str:

@@ -136,7 +136,7 @@ class Memory(nn.Module):
         self._z = self._z.new_empty(capacity, z.shape[1], dtype=dtype)
         self._y, self._number = (self._y.new_empty(capacity) for _ in range(2))
         for own, rows in ((self._z, z), (self._y, y), (self._number, number)):
-            own[: self._count] = rows
+            own[: self._count] = rows.detach()
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool

@@ -33,7 +33,7 @@ from lastlayer.heads.statistics.possible import (
     check_whole_classes,
     slack,
 )
-from lastlayer.heads.undo import AllOrNothing, Log
+from lastlayer.heads.undo import Log
 
 Scatter = Literal["none", "pooled", "per_class", "running"]
 GATHERED, GATHERED_BYTES = 4096, 8 << 20  # rows of small batches that wait, at most
@@ -121,6 +121,11 @@ class ClassStatistics(Resizable):
         super()._load_from_state_dict(state, prefix, *args)
 
     @property
+    def waits(self) -> bool:
+        """Whether rows have come that are not folded in."""
+        return self._waiting > 0
+
+    @property
     def total(self) -> int:
         """The number of samples in the statistics."""
         return int(self.count.sum())
@@ -188,24 +193,21 @@ class ClassStatistics(Resizable):
         return most_waiting(self._held("mean").shape[1])
 
     def fold(self) -> None:
-        """Fold in the waiting rows, as a change of its own where it is not part of one."""
+        """Fold in the waiting rows."""
         n, room = self._waiting, self._room
         if not n or room is None:
             return
-        if not self.log.open:
-            with AllOrNothing(self):
-                self._waiting = 0
-                self._update(room[0][:n], room[1][:n], 1)
-        else:
+        if self.log.open:
             # The rows may have to wait again: until the change ends, others must not take their
             # place. So two rooms take turns, from change to change: fresh memory is slow.
             left, other = self._other_room
             self._room = other if left != self.log.number else None
-            self._waiting, self._other_room = 0, (self.log.number, room)
-            self._update(room[0][:n], room[1][:n], 1)
+            self._other_room = self.log.number, room
+        self._waiting = 0
+        self._update(room[0][:n], room[1][:n], 1)
 
     def remove(self, z: Tensor, y: Tensor) -> None:
-        """Remove a batch, as if it had never been added; after an error they are torn."""
+        """Remove a batch, as if it had never been added; after an error the statistics are torn."""
         self.fold()
         if not are_usable(z):
             raise bad_features(z)

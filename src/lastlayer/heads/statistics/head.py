@@ -50,9 +50,18 @@ class StatisticsHead(Head):
         """What it knows about its data, with the rows that waited; others are read like these."""
         with self.lock:
             found = self._unfolded
-            if isinstance(found, ClassStatistics):
-                found.fold()
+            if self._waits():
+                if found.log.open:
+                    found.fold()
+                else:
+                    self._settle()
             return found
+
+    def _waits(self) -> bool:
+        return isinstance(self._unfolded, ClassStatistics) and self._unfolded.waits
+
+    def _fold(self) -> None:
+        self._unfolded.fold()
 
     @property
     def _unfolded(self) -> ClassStatistics:
@@ -75,6 +84,7 @@ class StatisticsHead(Head):
     def class_counts(self) -> Tensor:
         """How many samples (n_classes,) of each class it has learned; those that fade count too."""
         with self.lock:
+            self._settle()
             known = self.statistics
             return (known.observed if isinstance(known, FadingStatistics) else known.count).clone()
 

@@ -132,8 +132,8 @@ def _asked_seldom(curves: pl.DataFrame) -> list[str]:
         ):
             heads = ", ".join(sorted(some["name"], key=place_of))
             said.append(
-                f"{title}: an answer of {heads} takes long, so there are {asked} of them in "
-                f"{tasks} tasks, and no measures that need one after every task."
+                f"{title}: slow to answer, so asked {asked} times in {tasks} tasks: {heads}. "
+                "Measures that need an answer after every task are left out."
             )
     return said
 
