@@ -46,7 +46,7 @@ from lastlayer.heads.kinds import (
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.resizable import Resizable
-from lastlayer.heads.undo import AllOrNothing, Lock, has_parameters, settle
+from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, Lock, has_parameters, settle
 from lastlayer.names import class_name
 
 Preset = Literal["exact", "paper"]
@@ -397,7 +397,7 @@ class Head(Resizable, ABC):
         self._check_able("merges", "be merged")
         # In one order, whichever of two threads merges which with which.
         first, second = sorted((self, other), key=id)
-        with first.lock, second.lock, learning(self):
+        with first.lock, second.lock, GradientsAsBefore(), learning(self):
             self._settle()
             other._settle()
             names = self._joint_names(other)
@@ -462,7 +462,7 @@ class Head(Resizable, ABC):
                 f"a '{self.name}' head cannot become an nn.Linear: its largest logit is not that "
                 f"of one; these heads can: {', '.join(able('linear'))}"
             )
-        with self.lock:
+        with self.lock, GradientsAsBefore():
             self._make_ready()
             return self._as_linear(dtype)
 
@@ -552,8 +552,7 @@ class Head(Resizable, ABC):
         """Load the state of such a head, with any number of classes; on error stay as before."""
         if isinstance(state_dict, Mapping):
             state_dict = {name: _without_gradient(value) for name, value in state_dict.items()}
-        gradients = torch.is_grad_enabled()
-        with self.lock:
+        with self.lock, GradientsAsBefore():
             settle(self)
             try:
                 with AllOrNothing(self):
@@ -562,9 +561,6 @@ class Head(Resizable, ABC):
                 raise StateError(
                     f"expected the state of such a '{self.name}' head: {short(error, 300)}"
                 ) from error
-            finally:  # PyTorch disables them meanwhile, and an interrupt may leave it so
-                if torch.is_grad_enabled() != gradients:
-                    torch.set_grad_enabled(gradients)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return what it has learned by name; copy it before anything else is learned."""
@@ -579,7 +575,7 @@ class Head(Resizable, ABC):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy of its own, while no other thread changes it."""
-        with self.lock, learning(self):
+        with self.lock, GradientsAsBefore(), learning(self):
             self._settle()
             made = memo[id(self)] = type(self).__new__(type(self))
             made.__dict__.update(copy.deepcopy(self.__dict__, memo))

@@ -21,6 +21,17 @@ class Lock(type(threading.RLock())):  # type: ignore[misc]
         return Lock, ()
 
 
+class GradientsAsBefore:
+    """Leave gradients enabled if they were: PyTorch, interrupted, may leave them disabled."""
+
+    def __enter__(self) -> None:
+        self._before = torch.is_grad_enabled()
+
+    def __exit__(self, *_: object) -> None:
+        if torch.is_grad_enabled() != self._before:
+            torch.set_grad_enabled(self._before)
+
+
 class AllOrNothing:
     """Put a module and its parts back if the block ends with an error, an interrupt among them.
 

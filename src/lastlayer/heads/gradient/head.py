@@ -16,6 +16,7 @@ from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.kinds import MOST_CLASSES
 from lastlayer.heads.linear_layer import linear_layer
+from lastlayer.heads.undo import GradientsAsBefore
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.names import look_up
 
@@ -116,7 +117,7 @@ class GradientHead(Head):
 
     def as_layer(self) -> Layer:
         """Return the head in its present state as a layer for any network."""
-        with self.lock:
+        with self.lock, GradientsAsBefore():
             self._make_ready()
             layer = LAYERS[self.name](self.in_features, self.n_classes, **self._extra)
             layer.to(self.weight).load_state_dict(self.parts())

@@ -14,6 +14,7 @@ from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
 from lastlayer.heads.neighbours.memory import Memory
 from lastlayer.heads.statistics.budget import check_budget
 from lastlayer.heads.statistics.head import StatisticsHead
+from lastlayer.heads.undo import GradientsAsBefore
 
 WIDTH = 2000
 _PIECE = {"cpu": 32 << 20}  # bytes of mapped features at a time
@@ -90,7 +91,7 @@ class MappedHead(Head):
     def fresh(self, n_classes: int = 0, first: Tensor | None = None) -> Self:
         """Return such a head that has learned nothing, with the same map."""
         made = super().fresh(n_classes)
-        with self.lock:
+        with self.lock, GradientsAsBefore():
             if not self.map.fitted and first is not None and len(first) >= self.rows_to_begin:
                 rows = torch.cat([self.first.z.double(), first.double()])[:ROWS]
                 made.map.fit(rows)
