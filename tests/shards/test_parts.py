@@ -98,6 +98,7 @@ def test_a_part_that_is_damaged_is_made_again(tmp_path: Path) -> None:
     assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
 
 
+@pytest.mark.slow  # half a gigabyte: heads behind a map of full width
 def test_names_say_all_that_matters(tmp_path: Path) -> None:
     """Other shards, another state of them, another head or map: another name."""
     folder = piles.parquet(tmp_path / "shards", pieces=2)

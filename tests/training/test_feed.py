@@ -217,6 +217,7 @@ def test_unless_told_training_is_the_papers() -> None:
     assert Member("linear") == Member("linear", "none", None, 0, None, None)
 
 
+@pytest.mark.slow  # half a gigabyte: the head of full width that the cards call slow
 def test_a_head_that_is_slow_to_answer_answers_ten_times_in_a_long_stream(pool: Pool) -> None:
     """At those points as a head that is asked every time, and nothing in between."""
     long = Stream(tuple(torch.arange(600).view(12, 50)))
