@@ -9,7 +9,7 @@ import pytest
 import torch
 from streams import H, assert_same_bits, blobs, snapshot
 
-from lastlayer.errors import DataError
+from lastlayer.errors import ArgumentError, DataError
 from lastlayer.heads import Head, load_head, make_head
 from lastlayer.heads.statistics.class_statistics import GATHERED
 
@@ -189,3 +189,13 @@ def test_features_as_large_as_allowed_are_learned() -> None:
     z[: GATHERED // 2] *= -1
     head.observe(z, torch.arange(GATHERED) // (GATHERED // 2))
     assert head.predict(z[[0, -1]]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("bad", [3, [1], [(Z,)], "ab", [(Z, Y), None]])
+def test_what_is_no_pair_is_refused_and_nothing_is_learned(bad: object) -> None:
+    head = make_head("mean", H)
+    head.observe(Z, Y)
+    before = snapshot(head)
+    with pytest.raises(ArgumentError, match=r"pair"):
+        head.observe_all(bad)  # type: ignore[arg-type]
+    assert_same_bits(snapshot(head), before)

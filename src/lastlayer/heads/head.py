@@ -186,13 +186,16 @@ class Head(Resizable, ABC):
             n_classes: classes to declare, beside those of the batches.
         """
         n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
+        expect(batches, Iterable, "batches", "pairs of features and labels")
         with self.lock:
             settle(self)
             with AllOrNothing(self), learning(self):
                 if n_classes > self.n_classes:
                     self._grow(n_classes)
-                for z, y in batches:
-                    self._take_checked(z, y)
+                for batch in batches:
+                    if not isinstance(batch, tuple | list) or len(batch) != 2:
+                        raise ArgumentError(f"a batch must be a pair (z, y), got {kind_of(batch)}")
+                    self._take_checked(*batch)
 
     def _take_checked(self, z: Tensor, y: Tensor) -> None:
         """Check a batch and learn from it, as part of a change."""
