@@ -75,7 +75,7 @@ wheel-check: .venv/.ready
 # often, must end with the same bits: make test-all does it 20 times.
 KILLS = 100
 kills: .venv/.ready
-	LASTLAYER_KILLS=$(KILLS) $(BIN)/pytest tests/study tests/features/extraction tests/report \
+	LASTLAYER_KILLS=$(KILLS) $(BIN)/pytest tests/study tests/replay tests/extraction tests/report \
 	  -k killed_again_and_again
 
 # The charts of README and docs, drawn again from the committed results.

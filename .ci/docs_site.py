@@ -36,8 +36,8 @@ NAV: dict[str, list[str]] = {
     "What are the heads?": ["heads/*"],
     "Why does mine forget?": ["study.md", "report.md", "gallery.md", "analysis.md", "replay.md"],
     "Does it hold?": ["reproduction.md", "performance.md", "promises.md", "data/*", "decisions/*"],
-    "Reference": ["reference.md", "reference/*"],
-    "The project": ["upgrade.md", "changelog.md", "contributing.md", "security.md"],
+    "Python API": ["reference.md", "reference/*"],
+    "The project": ["changelog.md", "contributing.md", "security.md"],
 }
 FIRST = "heads/README.md", "decisions/README.md"
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)#:\s]*)(?P<anchor>#[^)\s]*)?\)")
@@ -126,7 +126,7 @@ def reference() -> dict[str, str]:
     """Write the pages that mkdocstrings fills from docstrings: by name, then by package."""
     homes = _assigned(SOURCE / "__init__.py", "_HOME")
     packages = _assigned(SOURCE / "__init__.py", "_PACKAGES")
-    first = ["# Reference", "", "```python", "import lastlayer as ll", "```", "",
+    first = ["# Python API", "", "```python", "import lastlayer as ll", "```", "",
              "What most people need has a name of its own, `ll.NAME`; the rest is in the packages "
              "beside this page.", ""]  # fmt: skip
     first += [f"::: {home}.{name}" for name, home in homes.items()]

@@ -22,8 +22,7 @@ from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 from sklearn.svm import LinearSVC
 
 import lastlayer as ll
-from lastlayer.advice.course import lay_out
-from lastlayer.advice.split import splits_of
+from lastlayer.evaluate.stream import lay_out, splits_of
 
 CANDIDATES = (
     NearestCentroid(),
@@ -49,10 +48,10 @@ def embeddings(n: int, n_classes: int = 150, h: int = 384) -> ll.Features:
 
 def loop(data: ll.Features, scenario: str) -> dict[str, float]:
     """Judge scikit-learn's classifiers on the rows that advise holds out."""
-    course = lay_out(data, scenario)
-    z, y = course.z.numpy(), course.y.numpy()
+    stream = lay_out(data, scenario)
+    z, y = stream.z.numpy(), stream.y.numpy()
     right: dict[str, list[float]] = {}
-    for split in splits_of(course):
+    for split in splits_of(stream):
         rows, held = torch.cat(split.tasks).numpy(), split.held.numpy()
         for model in CANDIDATES:
             fitted = clone(model).fit(z[rows], y[rows])
@@ -61,7 +60,7 @@ def loop(data: ll.Features, scenario: str) -> dict[str, float]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the CPU seconds that work takes, and what it gives."""
+    """Return the CPU seconds that work takes, and its result."""
     began = process_time()
     found = work()
     return process_time() - began, found

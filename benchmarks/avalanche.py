@@ -21,10 +21,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from lastlayer.catalogue import HEADS
+from lastlayer.evaluate.pool import BATCH_SIZE, Pool, shuffled_batches
 from lastlayer.heads import Head, make_head
 from lastlayer.heads.gradient.descent import MOMENTUM
-from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
-from lastlayer.training.pool import Pool
 
 warnings.filterwarnings("ignore", "no QP solver found")  # Avalanche looks for one, GEM needs it
 warnings.filterwarnings("ignore", "No loggers specified")  # on purpose
@@ -44,7 +43,7 @@ Times = dict[str, list[float]]  # seconds per run and epoch, one for each round
 
 
 def experience_of(pool: Pool) -> DatasetExperience:
-    """All samples as the only experience of an Avalanche benchmark."""
+    """Make one Avalanche experience of all samples."""
     dataset = AvalancheDataset([TensorDataset(pool.z, pool.y)])
     return benchmark_from_datasets(train=[dataset]).train_stream[0]
 
@@ -87,7 +86,7 @@ def slda_epoch(pool: Pool, head: Head, predict: bool) -> Callable[[], None]:
 
 
 def take_turns(sides: dict[str, Callable[[], None]], rounds: int) -> Times:
-    """Interleave all sides, so that what else the machine does falls on all of them."""
+    """Interleave all sides, so that other work on the machine affects all of them alike."""
     times: Times = {name: [] for name in sides}
     for _ in range(rounds):
         for name, run in sides.items():
@@ -119,7 +118,7 @@ def compare_gradient(pool: Pool, rounds: int) -> None:
 
 
 def compare_slda(pool: Pool, rounds: int) -> None:
-    """The preset "paper" does StreamingLDA's arithmetic: the two must predict alike."""
+    """Check that preset "paper", which has StreamingLDA's arithmetic, predicts the same."""
     exact, paper = (make_head("slda", CASE.h, CASE.n_classes, preset=p) for p in ("exact", "paper"))
     theirs, experience = streaming_lda(pool), experience_of(pool)
     sides = {

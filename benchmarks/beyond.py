@@ -19,15 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lastlayer.data import load_features
 from lastlayer.errors import OptionError
-from lastlayer.features import load_features
+from lastlayer.evaluate.softmax import reference
 from lastlayer.heads import make_head, make_map
 from lastlayer.heads.maps import MAPS, ROWS
 from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.heads.statistics.least_squares import PENALTIES, reduce
 from lastlayer.heads.statistics.ridge import RidgeHead
 from lastlayer.scenarios import make_scenario
-from lastlayer.training.reference import reference
 
 FIELDS = ("data", "head", "map", "width", "seed", "accuracy", "best", "seconds")
 DATA = {  # the scenario, whose first task fixes the maps
@@ -87,7 +87,7 @@ class Table:
 
 
 def hindsight(head: RidgeHead, mapped: Tensor, test_y: Tensor) -> float:
-    """Give the accuracy of the best penalty of all that the head could choose."""
+    """Return the accuracy of the best penalty that the head could choose."""
     centre, share, moments = head._by_sample()
     reduced = reduce(moments)
     best = 0.0
@@ -99,7 +99,7 @@ def hindsight(head: RidgeHead, mapped: Tensor, test_y: Tensor) -> float:
 
 
 def plain(table: Table, name: str, data: Data) -> None:
-    """Heads without a map, and the reference on everything."""
+    """Score the heads without a map, and the reference on everything."""
     for label, (head_name, options) in PLAIN.items():
         if table.lacks(name, label, "", 0, 0):
             start = time.perf_counter()
@@ -118,7 +118,7 @@ def plain(table: Table, name: str, data: Data) -> None:
 
 
 def behind(table: Table, name: str, data: Data, kind: str, width: int, seed: int) -> None:
-    """Ridge and slda behind one map, from the same statistics."""
+    """Score ridge and slda behind one map, from the same statistics."""
     if not table.lacks(name, "random_ridge", kind, width, seed):
         return
     start = time.perf_counter()

@@ -28,7 +28,7 @@ MAPS = {"random_slda": "fourier", "random_ridge": "relu"}  # their defaults, of 
 
 
 def rows(paper: Path, beyond: Path) -> pl.DataFrame:
-    """Give stream, head, kind and accuracy in %, and the reference of each stream."""
+    """Return stream, head, kind and accuracy in %, and the reference of each stream."""
     theirs, ours = pl.read_csv(paper), pl.read_csv(beyond)
     found = []
     for name, (data, title) in STREAMS.items():

@@ -24,15 +24,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 import lastlayer as ll
-from lastlayer.features import Images, ImageSet
-from lastlayer.features.backbones.preparation import IMAGENET, Prepare
-from lastlayer.features.backbones.torchvision_models import build_torchvision
+from lastlayer.extraction import Images, ImageSet
+from lastlayer.extraction.backbones.preparation import IMAGENET, Prepare
+from lastlayer.extraction.backbones.torchvision_models import build_torchvision
 
 PREPARE = Prepare(224, IMAGENET)
 
 
 class Pictures(Dataset[Tensor]):
-    """What one would write."""
+    """Extract features as one would write it by hand."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
@@ -64,7 +64,7 @@ def ours(paths: list[Path], network: nn.Module, workers: int, batch_size: int) -
 
 
 def write_pictures(folder: Path, n: int) -> list[Path]:
-    """Photographs stand out by their detail, so noise on a gradient, as JPEG."""
+    """Make a JPEG with as much detail as a photograph: noise on a gradient."""
     rng = np.random.default_rng(0)
     slope = np.mgrid[:375, :500].sum(0)[..., None] * 0.25
     paths = [folder / f"{number}.jpg" for number in range(n)]
@@ -75,7 +75,7 @@ def write_pictures(folder: Path, n: int) -> list[Path]:
 
 
 def networks() -> dict[str, tuple[nn.Module, nn.Module]]:
-    """Give each network as one would load it, and as lastlayer does, with the same weights."""
+    """Return each network as one would load it and as lastlayer does, with the same weights."""
     pooled = nn.Sequential(nn.AvgPool2d(56), nn.Flatten())
     found: dict[str, tuple[nn.Module, nn.Module]] = {"none": (pooled, pooled)}
     try:
@@ -89,7 +89,7 @@ def networks() -> dict[str, tuple[nn.Module, nn.Module]]:
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:
-    """Take the time on the clock, and that of all cores, workers included."""
+    """Measure seconds on the clock and of all cores, workers included."""
     before = os.times()
     work()
     after = os.times()
@@ -97,7 +97,7 @@ def seconds(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def take_turns(*ways: Callable[[], object], repeats: int) -> list[list[tuple[float, float]]]:
-    """Time each way by turns, so that whatever else the machine does falls on all alike."""
+    """Time the sides in turn, so that other work on the machine affects all alike."""
     return [[seconds(way) for way in ways] for _ in range(repeats)]
 
 

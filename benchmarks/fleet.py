@@ -15,14 +15,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from lastlayer.catalogue import HEADS
+from lastlayer.evaluate.costs import default_memory
+from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch
+from lastlayer.evaluate.fleet_plan import Job, plan
+from lastlayer.evaluate.pool import BATCH_SIZE, Pool, Rules, Schedule
 from lastlayer.heads.gradient.descent import CLIP, MOMENTUM
 from lastlayer.layers import LAYERS, MASKS, masked_cross_entropy
-from lastlayer.training.batches import BATCH_SIZE
-from lastlayer.training.fleet import Member, launch
-from lastlayer.training.lockstep import epoch_of_batches
-from lastlayer.training.plan import Job, default_memory, plan
-from lastlayer.training.pool import Pool, Rules, Stream
-from lastlayer.training.stepper import Stepper
 
 COMBINATIONS = [(layer, mask) for layer in LAYERS for mask in MASKS]
 RULES = Rules(epochs=1)
@@ -47,9 +45,9 @@ class Case:
 
 
 def fleet_epoch(pool: Pool, case: Case) -> Callable[[], None]:
-    """One epoch of every member, without scoring: what the loops below do, too."""
+    """Train one epoch of every member without scoring, as the loops below do."""
     tasks = (torch.arange(case.n),)
-    streams = [Stream(tasks, seed) for seed in range(case.orders)]
+    streams = [Schedule(tasks, seed) for seed in range(case.orders)]
     jobs = [
         Job(stream, Member(layer, mask, None, s))
         for s, stream in enumerate(streams)
@@ -58,7 +56,7 @@ def fleet_epoch(pool: Pool, case: Case) -> Callable[[], None]:
     fleets = []
     for part in plan(jobs, pool, RULES, default_memory(pool.z.device)):
         members = [[jobs[n].member for n in numbers] for numbers in part.jobs]
-        fleets.append((part.streams, Stepper(launch(pool, members, "paper"), pool)))
+        fleets.append((part.schedules, Stepper(launch(pool, members, "paper"), pool)))
 
     def run() -> None:
         with torch.no_grad():
@@ -71,7 +69,7 @@ def fleet_epoch(pool: Pool, case: Case) -> Callable[[], None]:
 
 
 def loop_epoch(pool: Pool, layer: str, mask: str, tight: bool) -> Callable[[], None]:
-    """One run's epoch with autograd: batches from a DataLoader, or sliced from a tensor."""
+    """Train one epoch with autograd: batches from a DataLoader, or sliced from a tensor."""
     head = LAYERS[layer](pool.z.shape[1], pool.n_classes)
     optimizer = torch.optim.SGD(head.parameters(), lr=HEADS[layer].lr, momentum=MOMENTUM)
     loader = DataLoader(TensorDataset(pool.z, pool.y), batch_size=BATCH_SIZE, shuffle=True)
@@ -93,7 +91,7 @@ def loop_epoch(pool: Pool, layer: str, mask: str, tight: bool) -> Callable[[], N
 
 
 def multiply_epoch(pool: Pool, case: Case) -> Callable[[], None]:
-    """Only the two matrix products of every step, at the fleet's shapes."""
+    """Compute only the two matrix products of every step, at the fleet's shapes."""
     rows = len(COMBINATIONS) * pool.n_classes
     weight = torch.randn(rows, case.h)
     z, g = pool.z[:BATCH_SIZE].clone(), torch.randn(rows, BATCH_SIZE)
@@ -115,7 +113,7 @@ def seconds(run: Callable[[], None]) -> float:
 
 
 def measure(case: Case, rounds: int) -> None:
-    """Interleave all sides, so that what else the machine does falls on all of them."""
+    """Interleave all sides, so that other work on the machine affects all of them alike."""
     pool = case.pool()
     n_members = case.orders * len(COMBINATIONS)
     fleet, multiply = fleet_epoch(pool, case), multiply_epoch(pool, case)

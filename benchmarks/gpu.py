@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 import lastlayer as ll
+from lastlayer.evaluate.costs import default_memory
+from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch, train_fleet
+from lastlayer.evaluate.fleet_plan import Job, plan
+from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score
 from lastlayer.heads.head import Preset
 from lastlayer.layers import LAYERS, MASKS
 from lastlayer.scenarios import iid, make_scenario, subset
-from lastlayer.training.fleet import Member, launch, train_fleet
-from lastlayer.training.lockstep import epoch_of_batches
-from lastlayer.training.plan import Job, default_memory, plan
-from lastlayer.training.pool import Pool, Rules, Score, Stream
-from lastlayer.training.stepper import Stepper
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 COMBINATIONS = [(layer, mask) for layer in LAYERS for mask in MASKS]
@@ -34,7 +33,7 @@ def run_jobs(pool: Pool, jobs: Sequence[Job], preset: Preset, memory: int) -> li
     scores: dict[int, Score] = {}
     for part in plan(jobs, pool, Rules(), memory):
         members = [[jobs[n].member for n in numbers] for numbers in part.jobs]
-        result = train_fleet(pool, part.streams, members, preset, Rules())
+        result = train_fleet(pool, part.schedules, members, preset, Rules())
         for numbers, of_stream in zip(part.jobs, result, strict=True):
             scores.update(zip(numbers, of_stream, strict=True))
     return [scores[n] for n in range(len(jobs))]
@@ -47,7 +46,7 @@ def one_epoch(n: int, h: int, n_classes: int, n_members: int, streams: int = 8) 
     z = torch.randn(n_classes, h, generator=generator)[y] + torch.randn(n, h, generator=generator)
     pool = Pool(z, y, z[:1000], y[:1000], n_classes).to(GPU)
     rules, rows = Rules(epochs=1), (torch.arange(n),)
-    of_stream = [Stream(rows, seed) for seed in range(streams)]
+    of_stream = [Schedule(rows, seed) for seed in range(streams)]
     per_combination = n_members // streams // len(COMBINATIONS)
     members = [
         [Member(*c, None, seed) for c in COMBINATIONS for seed in range(per_combination)]
@@ -78,7 +77,7 @@ def pool_of(data: "ll.Features", label: str, device: torch.device) -> Pool:
 
 
 def paper_runs(device: torch.device) -> dict[str, tuple[Pool, list[Job]]]:
-    """All gradient runs of the paper on the bundled sets."""
+    """Return all gradient runs of the paper on the bundled sets."""
     small, large = ll.load_features("cifar10"), ll.load_features("cifar100")
     pools = {
         "cifar10": pool_of(
@@ -92,7 +91,7 @@ def paper_runs(device: torch.device) -> dict[str, tuple[Pool, list[Job]]]:
         ("cifar10", small, pools["cifar10"]),
         ("cifar100_lifelong", large, pools["coarse"]),
     ):
-        streams = [Stream(make_scenario(name, data, order=s).tasks, s) for s in range(8)]
+        streams = [Schedule(make_scenario(name, data, order=s).tasks, s) for s in range(8)]
         runs[f"continual {name}"] = (
             pool,
             [
@@ -105,14 +104,14 @@ def paper_runs(device: torch.device) -> dict[str, tuple[Pool, list[Job]]]:
         for size in (100, 200, 500, 1000, None):
             for seed in range(8):
                 tasks = (iid(data) if size is None else subset(data, size, seed=seed)).tasks
-                stream = Stream(tasks, seed, 1 if size is None else int(50_000 / size))
+                stream = Schedule(tasks, seed, 1 if size is None else int(50_000 / size))
                 sizes += [Job(stream, Member(*c, None, seed)) for c in COMBINATIONS]
         runs[f"subset {name}"] = pool, sizes
     for name, data, pool in (
         ("cifar10", small, pools["cifar10"]),
         ("cifar100", large, pools["fine"]),
     ):
-        streams = [Stream(iid(data).tasks, s) for s in range(8)]
+        streams = [Schedule(iid(data).tasks, s) for s in range(8)]
         runs[f"preliminary {name}"] = (
             pool,
             [

@@ -42,7 +42,7 @@ def real_data() -> Data:
 
 
 def contenders(data: Data) -> dict[str, Callable[[], np.ndarray]]:
-    """Each answers all queries; what each learned beforehand is not timed."""
+    """Return functions that answer all queries; learning beforehand is not timed."""
     z, y, queries = data
     head = KnnHead(z.shape[1], k=K)
     head.observe(z, y)
@@ -66,7 +66,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def compare(name: str, data: Data, repeats: int) -> None:
-    """Take turns, so that whatever else the machine does falls on all alike."""
+    """Time the sides in turn, so that other work on the machine affects all alike."""
     found = contenders(data)
     answers = {other: work() for other, work in found.items()}
     taken = [{other: seconds(work) for other, work in found.items()} for _ in range(repeats)]
@@ -81,7 +81,7 @@ def compare(name: str, data: Data, repeats: int) -> None:
 
 
 def agreement(predicted: np.ndarray, theirs: np.ndarray, data: Data) -> float:
-    """How many queries get the same class; from faiss's neighbours the classes are voted here."""
+    """Count the queries that get the same class; faiss's neighbours vote here."""
     if theirs.ndim == 2:
         z, y, queries = (t.numpy() for t in data)
         near = theirs.reshape(-1)
@@ -94,19 +94,19 @@ def agreement(predicted: np.ndarray, theirs: np.ndarray, data: Data) -> float:
 
 
 def follow(data: Data) -> float:
-    """Score the queries after each of many tasks: anew each time, over keeping the neighbours."""
+    """Score the queries after each of many tasks: from scratch, and keeping the neighbours."""
     z, y, queries = data
     head, anew, kept = KnnHead(z.shape[1], k=K), 0.0, 0.0
-    following = head.follow(queries)
+    predict = head.predictor(queries)
     for part_z, part_y in zip(z.chunk(TASKS), y.chunk(TASKS), strict=True):
         head.observe(part_z, part_y)
-        anew += seconds(lambda: head(queries))
-        kept += seconds(following.logits)
+        anew += seconds(lambda: head.predict(queries))
+        kept += seconds(predict)
     return anew / kept
 
 
 def peak_megabytes(work: Callable[[], object]) -> float:
-    """Measure the most memory that ``work`` took at any time beyond what was there before."""
+    """Measure the peak memory of ``work`` above what was taken before."""
     Path("/proc/self/clear_refs").write_text("5")  # Linux: forget the peak so far
     before = _status("VmRSS")
     work()

@@ -23,7 +23,7 @@ import lastlayer as ll
 from lastlayer.catalogue import HEADS
 from lastlayer.heads import Head
 from lastlayer.heads.maps.mapped_head import MappedHead
-from lastlayer.heads.statistics.head import StatisticsHead
+from lastlayer.heads.statistics.statistics_head import StatisticsHead
 
 FOLDS = 5
 

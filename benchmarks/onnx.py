@@ -41,7 +41,7 @@ def best_of(runs: dict[str, Callable[[], object]], times: int) -> dict[str, floa
 
 
 def everything(head: Head, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Give what the file gives: classes, probabilities and novelty."""
+    """Return classes, probabilities and novelty as the file gives them."""
     logits, novelty = head.judge(z)
     label = logits.argmax(dim=1).masked_fill(novelty > head.limit(0.05), -1)
     return label, head.probabilities_of(logits), novelty

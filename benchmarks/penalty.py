@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from lastlayer.features import load_features
+from lastlayer.data import load_features
 from lastlayer.heads import make_map
 from lastlayer.heads.maps.feature_map import FeatureMap
 from lastlayer.heads.statistics.least_squares import (
@@ -55,7 +55,7 @@ COPIES = {  # share of the rows, noise in deviations, whether they keep their la
 
 @dataclass(frozen=True)
 class Set:
-    """Features of one kind, and the map that they go through."""
+    """Features of one set, and the map in front of the head."""
 
     name: str
     z: Array  # (n, h)
@@ -82,7 +82,7 @@ class Set:
         return z if self.mapping is None else self.mapping(torch.from_numpy(z)).numpy()
 
     def rows(self) -> list[int]:
-        """From 5 a class to all, and around the number of features, where fitting is exact."""
+        """Return sizes from 5 a class to all, and around the number of features."""
         c, h = self.n_classes, self.features
         most = min(MOST_ROWS, int(0.7 * len(self.y)))
         asked = {5 * c, 10 * c, 20 * c, h - 10, h + 1, 2 * h, most}
@@ -119,7 +119,7 @@ def with_copies(
 
 
 class Fit:
-    """All penalties of one draw: what each rule would choose, and how right it would be."""
+    """All penalties of one draw: what each rule would choose, and how accurate it would be."""
 
     def __init__(self, x: Array, y: Labels, n_classes: int) -> None:
         self.centre, targets = x.mean(axis=0), np.eye(n_classes)[y]
@@ -179,7 +179,7 @@ def lost(ours: Array, theirs: Array) -> tuple[float, float]:
 
 
 def curve(data: Set, kind: str, draws: int, floors: list[float]) -> Iterator[str]:
-    """Print a learning curve; yield what is wrong with it by the first of the floors."""
+    """Print a learning curve; yield what is wrong with it at the first of the floors."""
     before = 0.0
     for n in data.rows():
         times = draws if n > FEW else 3 * draws  # cheap, and noisy

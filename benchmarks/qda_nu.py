@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 from benchmarks.regret import streams
 
-from lastlayer.advice.course import lay_out
-from lastlayer.advice.split import splits_of
+from lastlayer.evaluate.stream import lay_out, splits_of
 from lastlayer.heads import make_head
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0)
@@ -32,17 +31,17 @@ def main() -> None:
     print("points behind the best ν, for ν/h =", *FACTORS)
     for name in (name for name in NAMES if name in found):
         draw, scenario = found[name]
-        course = lay_out(draw(0), scenario)
-        split = splits_of(course, n=1)[0]
-        rows, h = torch.cat(split.tasks), course.z.shape[1]
+        stream = lay_out(draw(0), scenario)
+        split = splits_of(stream, n=1)[0]
+        rows, h = torch.cat(split.tasks), stream.z.shape[1]
         right = []
         for factor in FACTORS:
-            head = make_head("qda", h, course.n_classes, nu=factor * h)
-            head.observe(course.z[rows].float(), course.y[rows])
-            answers = head.predict(course.z[split.held].float())
-            right.append(100 * float((answers == course.y[split.held]).double().mean()))
+            head = make_head("qda", h, stream.n_classes, nu=factor * h)
+            head.observe(stream.z[rows].float(), stream.y[rows])
+            answers = head.predict(stream.z[split.held].float())
+            right.append(100 * float((answers == stream.y[split.held]).double().mean()))
         lost.append([max(right) - share for share in right])
-        each = float(len(rows)) / course.n_classes / h
+        each = float(len(rows)) / stream.n_classes / h
         cells = " ".join(f"{points:6.2f}" for points in lost[-1])
         print(
             f"{name:22}{max(right):6.1f} % {each:8.2f} rows a class and feature {cells}", flush=True

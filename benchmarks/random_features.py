@@ -36,7 +36,7 @@ def seconds(run: Callable[[], object], device: torch.device) -> float:
 def best_of(
     runs: dict[str, Callable[[], object]], device: torch.device, times: int = 3
 ) -> dict[str, float]:
-    """Time several things in turn, each as often, and give the best of each."""
+    """Time several things in turn, equally often, and return the best of each."""
     found = {name: float("inf") for name in runs}
     for _ in range(times):
         for name, run in runs.items():
@@ -63,13 +63,13 @@ def mapped_head(h: int, width: int, n_classes: int, z: Tensor) -> MappedHead:
 
 
 def product(phi: Tensor) -> Callable[[], object]:
-    """Give the bare symmetric product, over and over: BLAS's syrk on a CPU, PyTorch's on a GPU."""
+    """Repeat the bare symmetric product: BLAS's syrk on a CPU, PyTorch's on a GPU."""
     gram = phi.new_zeros(phi.shape[1], phi.shape[1])
     return lambda: add_gram(gram, phi) if phi.is_cpu else gram.addmm_(phi.mT, phi)
 
 
 def learning(device: torch.device, n: int, h: int, width: int, n_classes: int) -> float:
-    """Compare learning with the product; give the share of its speed that learning reaches."""
+    """Return the share of the bare product's speed that learning reaches."""
     z, y = rows(n, h, n_classes, device)
     head = mapped_head(h, width, n_classes, z)
     phi = torch.cat([head.map(part) for part in z.split(2000)])
@@ -92,7 +92,7 @@ def learning(device: torch.device, n: int, h: int, width: int, n_classes: int) -
 
 
 class RanPac:
-    """RanPAC's own update, written as its authors' code does it: float32 G += HᵀH, 17 solves."""
+    """RanPAC's own update, as in its authors' code: float32 G += HᵀH, 17 solves."""
 
     def __init__(self, h: int, width: int, n_classes: int, device: torch.device) -> None:
         generator = torch.Generator(device).manual_seed(0)

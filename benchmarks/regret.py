@@ -31,11 +31,11 @@ from sklearn import datasets
 
 import lastlayer as ll
 from lastlayer.advice.choosing import Scores, choose
-from lastlayer.advice.course import Course, lay_out
-from lastlayer.advice.judging import judge
 from lastlayer.advice.needs import Needs
-from lastlayer.advice.split import Split, hold_out
-from lastlayer.names import look_up
+from lastlayer.core.names import look_up
+from lastlayer.data.split import hold_out
+from lastlayer.evaluate.judge import judge
+from lastlayer.evaluate.stream import Split, Stream, lay_out
 
 OUT = Path("results/regret")
 SHARES = (1.0, 0.1, 0.01)
@@ -87,7 +87,7 @@ CARRIED = {  # stream → its set, and its scenario
 
 
 def streams(sets: Path | None) -> dict[str, tuple[Draw, str]]:
-    """Return what draws the data of each stream that there is, and its scenario."""
+    """Return a function that draws the data of each available stream, and its scenario."""
     found = dict(BUNDLED)
     for name, (file, scenario) in CARRIED.items():
         if sets is not None and (path := sets / f"{file}.npz").exists():
@@ -103,21 +103,21 @@ def regret(drawn: tuple[Draw, str], job: Job) -> tuple[dict[str, Any], dict[str,
     """
     (draw, scenario), (stream, share, split) = drawn, job
     data = draw(split)
-    course = _thinned(lay_out(data, scenario), share, split)
-    if share < 1 and len(course.rows) < LEAST * course.n_classes:
+    stream = _thinned(lay_out(data, scenario), share, split)
+    if share < 1 and len(stream.rows) < LEAST * stream.n_classes:
         return None
     began = time.perf_counter()
-    judgement = judge(course, seed=split, curves=False)
-    choice = choose(course, judgement, Needs(), split)
+    judgement = judge(stream, seed=split, curves=False)
+    choice = choose(stream, judgement, Needs(), split)
     seconds = time.perf_counter() - began
-    tested = _tested(course, {name: v.lr for name, v in judgement.verdicts.items()})
+    tested = _tested(stream, {name: v.lr for name, v in judgement.verdicts.items()})
     best = max(tested.names, key=tested.of)
     lost = tested.difference(best, choice.head)
     row = {
         "stream": stream,
         "share": share,
         "split": split,
-        "rows": len(course.rows),
+        "rows": len(stream.rows),
         "advised": choice.head,
         "accuracy": round(tested.of(choice.head), 6),
         "best": best,
@@ -132,31 +132,31 @@ def regret(drawn: tuple[Draw, str], job: Job) -> tuple[dict[str, Any], dict[str,
     return row, {name: round(tested.of(name), 6) for name in tested.names}
 
 
-def _thinned(course: Course, share: float, seed: int) -> Course:
-    """Keep a share of each class, whichever task its rows are of."""
+def _thinned(stream: Stream, share: float, seed: int) -> Stream:
+    """Keep a share of each class, whichever task its rows belong to."""
     if share == 1:
-        return course
-    rows = course.rows
-    y = course.y[rows]
-    kept = torch.zeros(len(course.y), dtype=torch.bool)
+        return stream
+    rows = stream.rows
+    y = stream.y[rows]
+    kept = torch.zeros(len(stream.y), dtype=torch.bool)
     kept[rows[hold_out(y, torch.zeros_like(y), None, part=share, turn=0, seed=seed)]] = True
     return replace(
-        course, tasks=tuple(part[kept[part]] for part in course.tasks if kept[part].any())
+        stream, tasks=tuple(part[kept[part]] for part in stream.tasks if kept[part].any())
     )
 
 
-def _tested(course: Course, rates: dict[str, float | None]) -> Scores:
-    n, m = len(course.y), len(course.test_y)
+def _tested(stream: Stream, rates: dict[str, float | None]) -> Scores:
+    n, m = len(stream.y), len(stream.test_y)
     whole = replace(
-        course,
-        z=torch.cat([course.z, course.test_z]),
-        y=torch.cat([course.y, course.test_y]),
+        stream,
+        z=torch.cat([stream.z, stream.test_z]),
+        y=torch.cat([stream.y, stream.test_y]),
         group=None,
     )
-    split = Split(course.tasks, torch.arange(n, n + m))
+    split = Split(stream.tasks, torch.arange(n, n + m))
     found = judge(whole, list(rates), splits=[split], rates=rates, curves=False)
     right = {
-        name: (verdict.answers[0] == course.test_y).numpy().astype(float)
+        name: (verdict.answers[0] == stream.test_y).numpy().astype(float)
         for name, verdict in found.verdicts.items()
     }
     return Scores(right, np.arange(m))
@@ -252,7 +252,7 @@ def _alone(given: tuple[tuple[Draw, str], Job]) -> tuple[Job, Any]:
 def made(
     found: dict[str, tuple[Draw, str]], jobs: list[Job], workers: int, seconds: float
 ) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
-    """Yield the outcome of each job, made in processes of one core each, until the time is over."""
+    """Yield the outcome of each job, run in processes of one core each, until time is up."""
     end = time.monotonic() + seconds
     # Processes that are new know nothing of threads that this one may have begun.
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
@@ -279,7 +279,7 @@ def _append(file: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Make what is missing, and print the table."""
+    """Compute what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", type=Path, help="folder that benchmarks.regret_sets has made")
     parser.add_argument("--streams", nargs="*")

@@ -56,7 +56,7 @@ def write_set(path: Path, z: Any, columns: Columns, test: Any = None) -> None:
 
 
 def read_set(path: Path, seed: int = 0) -> ll.Features:
-    """Read a set; without test rows of its own a quarter of each class is drawn by the seed."""
+    """Read a set; if it has no test rows, the seed draws a quarter of each class."""
     with np.load(path) as found:
         parts = dict(found)
     z = parts["codes"] * parts["step"] + parts["low"]
@@ -89,7 +89,7 @@ def extracted(file: Path) -> tuple[NDArray[Any], Columns, NDArray[Any]]:
 
 
 def snippets(folder: Path) -> Texts:
-    """Read sentences of four kinds with the sentiment that 20 people gave them: is it positive?"""
+    """Read sentences from four sources with the sentiment that 20 people rated: is it positive?"""
     texts, positive, source = [], [], []
     for name in ("tweets", "amazonReviewSnippets", "movieReviewSnippets", "nytEditorialSnippets"):
         (file,) = folder.rglob(f"{name}_GroundTruth.txt")
@@ -240,7 +240,7 @@ def pictures(folder: Path) -> tuple[NDArray[Any], Columns]:
 
 
 def sets(packages: Path, features: Path) -> Iterator[tuple[str, Callable[[], tuple[Any, ...]]]]:
-    """Give the name of each set and what makes its features, its columns and its test rows."""
+    """Return the name of each set with a function for its features, columns and test rows."""
     for name, file in BACKBONES.items():
         yield f"{name}-2", lambda file=file: extracted(features / f"{file}.safetensors")
     for name, read in {"snippets": snippets, "speeches": speeches, "mails": mails}.items():

@@ -15,20 +15,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lastlayer.features.backbones.resnet20 import ResNet20
+from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.layers import LAYERS, MASKS
-from lastlayer.training.replay import ReplayRules, TrainingOptions, train_replay
-from lastlayer.training.replay.image_pool import ImagePool, make_image_pool
-from lastlayer.training.replay.learner import Learner, Network
-from lastlayer.training.replay.options import PRECISIONS
-from lastlayer.training.replay.steps import PlainSteps, take_epoch
-from lastlayer.training.replay.ways import way_for
+from lastlayer.replay.training import ReplayRules, TrainingOptions, train_replay
+from lastlayer.replay.training.at_once import PlainSteps, take_epoch, trainer_for
+from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
+from lastlayer.replay.training.learner import Learner, Network
+from lastlayer.replay.training.options import PRECISIONS
 
 BATCH = 8
 KINDS = {  # clipped as the authors do, since the long runs are
-    "side by side, float32": TrainingOptions(10.0, way="side_by_side"),
+    "side by side, float32": TrainingOptions(10.0, grouped=False),
     **{
-        f"grouped, {precision}": TrainingOptions(10.0, precision=precision, way="grouped")
+        f"grouped, {precision}": TrainingOptions(10.0, precision=precision, grouped=True)
         for precision in PRECISIONS
     },
 }
@@ -53,7 +52,7 @@ def make_pool(n: int, device: torch.device, dtype: torch.dtype = torch.float32) 
 
 
 def networks(n: int) -> list[Network]:
-    """Layers × masks × seeds, as many as asked for."""
+    """Return as many networks as asked for: layers × masks × seeds."""
     kinds = product(range(-(-n // 4)), ("linear", "weight_norm"), ("none", "group"))
     return [Network(layer, mask, 1.0, seed) for seed, layer, mask in kinds][:n]
 
@@ -63,7 +62,7 @@ def learners(n: int, pool: ImagePool, options: TrainingOptions) -> list[Learner]
 
 
 def plain_loop(pool: ImagePool, network: Network, order: Tensor) -> Callable[[], None]:
-    """What one would write, with PyTorch's defaults; the images are on the GPU, too."""
+    """Train as one would write it by hand, with PyTorch's defaults; images are on the GPU, too."""
     net = nn.Sequential(backbone(), LAYERS[network.layer](64, 10)).to(pool.x.device)
     optimizer, keep = torch.optim.Adam(net.parameters(), lr=1e-3), MASKS[network.mask]
 
@@ -79,14 +78,14 @@ def plain_loop(pool: ImagePool, network: Network, order: Tensor) -> Callable[[],
 
 
 def at_once(pool: ImagePool, n: int, order: Tensor, kind: str) -> Callable[[], None]:
-    """The steps of n networks, as `train_replay` takes them."""
+    """Take the steps of n networks as `train_replay` does."""
     options = KINDS[kind]
     crowd = learners(n, pool, options)
-    way = way_for(crowd, BATCH, len(order), options)
+    trainer = trainer_for(crowd, BATCH, len(order), options)
 
     def run() -> None:
         with PRECISIONS[options.precision].convolutions():
-            way.take_epoch(crowd, [order] * n)
+            trainer.take_epoch(crowd, [order] * n)
 
     return run
 
@@ -100,7 +99,7 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def speed(pool: ImagePool, n: int, steps: int, rounds: int) -> Rates:
-    """Interleave all ways, so that what else the machine does falls on each."""
+    """Interleave all sides, so that other work on the machine affects all of them alike."""
     order = torch.randint(len(pool.y), (steps * BATCH,))
     runs = {kind: at_once(pool, n, order, kind) for kind in KINDS}
     for run in runs.values():
@@ -125,7 +124,7 @@ def plain_speed(pool: ImagePool, steps: int) -> None:
 
 
 def whole_study(rates: Rates) -> None:
-    """How long the steps of 48 networks with 50 epochs take, all in one group."""
+    """Print how long the steps of 48 networks with 50 epochs take, all at once."""
     if not {12, 24, 48} <= {n for _, n in rates}:
         return
     for kind in KINDS:
@@ -136,7 +135,7 @@ def whole_study(rates: Rates) -> None:
 
 
 def between_epochs(pool: ImagePool) -> None:
-    """What comes between two epochs of a network, and how long a last smaller batch takes."""
+    """Print how long the work between two epochs and a smaller last batch take."""
     for precision in ("float32", "tf32"):
         (learner,) = learners(1, pool, TrainingOptions(10.0, precision=precision))
         with PRECISIONS[precision].convolutions():
@@ -148,23 +147,24 @@ def between_epochs(pool: ImagePool) -> None:
 
 
 def same_numbers(device: torch.device, n: int) -> None:
-    """20 recorded steps among others, and 20 plain ones alone, in float64."""
+    """Compare 20 recorded steps among other networks with 20 plain ones alone, in float64."""
     pool = make_pool(1000, device, torch.float64)
     order = torch.randperm(1000, generator=torch.Generator().manual_seed(1))[: 20 * BATCH]
-    for way in ("side_by_side", "grouped"):
-        options = TrainingOptions(10.0, way=way)
+    for grouped in (False, True):
+        options = TrainingOptions(10.0, grouped=grouped)
         crowd = learners(n, pool, options)
-        way_for(crowd, BATCH, len(order), options).take_epoch(crowd, [order] * n)
+        trainer_for(crowd, BATCH, len(order), options).take_epoch(crowd, [order] * n)
         gaps = []
         for among, alone in zip(crowd, learners(n, pool, options), strict=True):
             take_epoch([PlainSteps(alone, BATCH)], [order])
             pairs = zip(among.net.parameters(), alone.net.parameters(), strict=True)
             gaps.append(max(float((a - b).detach().abs().max()) for a, b in pairs))
-        print(f"20 steps in float64, recorded {way} of {n}, plain alone: apart by {max(gaps):.1e}")
+        recorded = f"recorded {_name(options)} of {n}"
+        print(f"20 steps in float64, {recorded}, plain alone: apart by {max(gaps):.1e}")
 
 
 def whole_run(device: torch.device, options: TrainingOptions) -> None:
-    """A small run with checkpoints, killed and resumed: how far apart on this device.
+    """Print how far a small run that is killed and resumed ends from an undisturbed one.
 
     In float64, where the order in which a GPU adds up gradients shows least.
     """
@@ -185,7 +185,11 @@ def whole_run(device: torch.device, options: TrainingOptions) -> None:
             list(train_replay(*given, folder=folder, on_epoch=stop))
         again = list(train_replay(*given, folder=folder))
     gap = max((a.right - b.right).abs().sum().item() for a, b in zip(ends, again, strict=True))
-    print(f"{options.way}, killed and resumed: right answers apart by at most {gap} of 4,000")
+    print(f"{_name(options)}, killed and resumed: right answers apart by at most {gap} of 4,000")
+
+
+def _name(options: TrainingOptions) -> str:
+    return "grouped" if options.grouped else "side by side"
 
 
 def main() -> None:
@@ -206,8 +210,8 @@ def main() -> None:
     whole_study(rates)
     between_epochs(pool)
     same_numbers(device, 6)
-    for way in ("side_by_side", "grouped"):
-        whole_run(device, TrainingOptions(10.0, "authors", way=way))
+    for grouped in (False, True):
+        whole_run(device, TrainingOptions(10.0, "authors", grouped=grouped))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""The tables of docs/reproduction.md: the paper's conclusions, and every published CIFAR number.
+"""The tables of docs/reproduction.md and of results/paper/comparison.md, made from results/paper.
 
-python -m benchmarks.reproduction_tables        # prints them, made from results/paper
-python -m benchmarks.reproduction_tables --put  # puts them into the page
+python -m benchmarks.reproduction_tables        # prints those of the page
+python -m benchmarks.reproduction_tables --put  # writes both
+
+The page has the verdicts and what agrees; the other file has every comparison and every number.
 """
 
 import sys
@@ -12,42 +14,59 @@ import numpy as np
 import polars as pl
 
 from lastlayer.catalogue import CODES
-from lastlayer.report.published import ALL_DATA, COARSE, MASKED, SUBSETS
-from lastlayer.report.topics.claims import MARKS, claim_rows, judge_replay
-from lastlayer.report.topics.published import count_agreement
+from lastlayer.paper.claims import MARKS, claim_rows, judge_replay
+from lastlayer.paper.published_numbers import ALL_DATA, COARSE, MASKED, SUBSETS
+from lastlayer.paper.reproduction import count_agreement
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "results" / "paper" / "tables" / "published.csv"
 CLAIMS = TABLE.with_name("claims.csv")
 REPLAY = ROOT / "results" / "replay"  # each CSV in it holds networks trained end to end
 PAGE = ROOT / "docs" / "reproduction.md"
+COMPARISON = ROOT / "results" / "paper" / "comparison.md"
 BEGIN, END = "<!-- tables: begin -->\n", "<!-- tables: end -->\n"
 MARK = {"agrees": "", "differs": " **≠**", "wide": " (wide)"}
 
 
 def tables() -> str:
-    """Give all tables as Markdown."""
+    """Return the tables of the page as Markdown."""
+    table = pl.read_csv(TABLE, infer_schema_length=None)
+    return "\n".join(
+        [
+            "### The conclusions\n",
+            "\n".join(_verdicts()) + "\n",
+            "### What agrees\n",
+            _summary(table),
+        ]
+    )
+
+
+def comparison() -> str:
+    """Return every comparison and every published number beside ours, as a file of its own."""
     table = pl.read_csv(TABLE, infer_schema_length=None)
     groups = table.group_by("experiment", "features", "label", maintain_order=True)
     parts = [
-        "### The conclusions\n",
+        "# The paper's conclusions and numbers, and ours\n",
+        "    python -m benchmarks.reproduction_tables --put\n",
+        "Made from tables/. Numbers are ours / published: accuracy in %, mean ± deviation over 8",
+        "seeds. **≠** marks those that do not agree, (wide) those whose published deviation is 5",
+        "or more, which rules out a comparison. [What this means](../../docs/reproduction.md).\n",
+        "## The conclusions\n",
         "\n".join(_claims()) + "\n",
-        "### Which code, block by block\n",
+        "## Which code, block by block\n",
         "\n".join(_blocks(table)) + "\n",
-        "### What agrees\n",
-        _summary(table),
-        "### Two backbones in one number\n",
+        "## Two backbones in one number\n",
         "\n".join(_mixtures(table)) + "\n",
     ]
     for (experiment, features, label), group in groups:
         across = "subset" if experiment == "subset" else "lr"
-        parts.append(f"### {experiment}: `{features}`, label {label}\n")
+        parts.append(f"## {experiment}: `{features}`, label {label}\n")
         parts.append("\n".join(_rows(group, across)) + "\n")
     return "\n".join(parts)
 
 
 def agreement(table: pl.DataFrame) -> pl.DataFrame:
-    """Count what agrees in each group, and give the mean difference of what can be judged.
+    """Count what agrees in each group, and return the mean difference of what can be judged.
 
     A number that the paper prints twice counts where it is printed first.
     """
@@ -99,19 +118,36 @@ def _blocks(table: pl.DataFrame) -> Iterator[str]:
 
 
 def replay_claims() -> pl.DataFrame:
-    """Judge the tenth conclusion by the networks that there are."""
+    """Judge the tenth conclusion by the committed networks."""
     files = sorted(path for path in REPLAY.glob("*.csv"))
     networks = [pl.read_csv(path, infer_schema_length=None) for path in files]
     return claim_rows(judge_replay(pl.concat(networks, how="diagonal_relaxed")))
 
 
-def _claims() -> Iterator[str]:
-    """Give the verdicts, and what decides each."""
+def all_claims() -> pl.DataFrame:
+    """Return the verdicts of the committed study, with those of the committed networks."""
     table = pl.read_csv(CLAIMS, infer_schema_length=None)
     replay = replay_claims()
     place = replay["number"][0]
     known = table.filter(pl.col("number").is_null() | (pl.col("number") != place))
-    both = pl.concat([known, replay]).sort("number", nulls_last=True, maintain_order=True)
+    return pl.concat([known, replay]).sort("number", nulls_last=True, maintain_order=True)
+
+
+def _verdicts() -> Iterator[str]:
+    """Write a line for each conclusion; where all settings agree, their verdict once."""
+    yield "| no. | the paper concludes | verdict |"
+    yield "|---|---|---|"
+    counted = all_claims().filter("counts").drop_nulls("numbers")
+    for (number, claim), part in counted.group_by("number", "claim", maintain_order=True):
+        marked = [f"{MARKS[verdict]} {verdict}" for verdict in part["verdict"]]
+        told = [f"{row}: {verdict}" for row, verdict in zip(part["setting"], marked, strict=True)]
+        verdict = marked[0] if len(set(marked)) == 1 else "; ".join(told)
+        yield f"| {number or 'check'} | {claim} | {verdict} |"
+
+
+def _claims() -> Iterator[str]:
+    """Write the verdicts, and what decides each."""
+    both = all_claims()
     yield "| no. | the paper concludes | verdict, and what decides | beside it |"
     yield "|---|---|---|---|"
     for (number, claim), part in both.group_by("number", "claim", maintain_order=True):
@@ -151,7 +187,7 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 
 def _rows(group: pl.DataFrame, across: str) -> Iterator[str]:
-    """Give a table with a row for each head, and sizes or learning rates across."""
+    """Write a table with a row for each head, and sizes or learning rates across."""
     names = group[across].unique(maintain_order=True).to_list()
     yield f"| head | {' | '.join(_title(name, across) for name in names)} |"
     yield "|---|" + "---|" * len(names)
@@ -174,7 +210,7 @@ def _cell(row: dict[str, float]) -> str:
 
 
 def page() -> str:
-    """Give the page with the tables as they are now."""
+    """Return the page with the tables as they are now."""
     text = PAGE.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
@@ -184,5 +220,6 @@ def page() -> str:
 if __name__ == "__main__":
     if "--put" in sys.argv:
         PAGE.write_text(page(), encoding="utf-8")
+        COMPARISON.write_text(comparison(), encoding="utf-8")
     else:
         print(tables())

@@ -8,8 +8,9 @@ python -m benchmarks.scale large  [--classes 1000] [--steps fit,predict,advise] 
 python -m benchmarks.scale unknown [--classes 10000]
 python -m benchmarks.scale ray    [--rows 160000] [--folder DIR]
 
-Each prints its lines; benchmarks/scale.txt holds those of one run. Times are of processors, summed
-over threads, so that what else a machine does matters little; seconds on the clock stand beside.
+Each prints its lines; results/benchmarks/scale.txt holds those of one run. Times are processor
+times, summed over threads, so that other work on the machine matters little; seconds on the clock
+are given as well.
 Of rates and cores, a process may use so many cores and no others, as under ``taskset``.
 """
 
@@ -26,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from multiprocessing import current_process, get_context
 from pathlib import Path
 
@@ -41,9 +43,11 @@ import torch
 from scipy.linalg.blas import dsyrk
 
 import lastlayer as ll
-from lastlayer.shards.fit import fit_shards
-from lastlayer.shards.local import Local, cores
-from lastlayer.shards.reading import Wish
+from lastlayer.cluster import Cluster
+from lastlayer.data.tables.which_columns import Selection
+from lastlayer.evaluate import shard_tasks
+from lastlayer.evaluate.shard_tasks import Run, cores, run_in_threads
+from lastlayer.evaluate.shards import fit_shards
 
 H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
 HEADS = ("mean", "slda", "ridge", "random_ridge")
@@ -89,7 +93,7 @@ def copies(folder: Path, kind: str, n: int) -> list[Path]:
 
 
 def read(files: list[Path], verified: bool = True) -> tuple[float, float]:
-    """Read shards with nothing but the library that reads them; ours are verified, too."""
+    """Read shards with the bare library; our files are verified, too."""
     begin = time.perf_counter(), time.process_time()
     for file in files:
         if file.suffix == ".parquet":
@@ -138,10 +142,10 @@ def multiply(head: str, rows: int, kind: str = "parquet") -> tuple[float, float]
 # Ours
 
 
-def learn(files: list[Path], head: str, runner: Local) -> tuple[float, float]:
+def learn(files: list[Path], head: str, run: Run) -> tuple[float, float]:
     clf = ll.HeadClassifier(head, random_state=0)
     begin = time.perf_counter(), time.process_time()
-    fit_shards(files, clf, Wish(), runner=runner)
+    fit_shards(files, clf, Selection(), run=run)
     return time.perf_counter() - begin[0], time.process_time() - begin[1]
 
 
@@ -171,7 +175,7 @@ def on_cores(n: int, do: Callable[..., None], *arguments: object) -> None:
 
 
 def rates_on(kind: str, files: list[Path], n_cores: int, rounds: int, heads: list[str]) -> None:
-    runner = Local(n_cores)
+    runner = partial(run_in_threads, threads=n_cores)
     with get_context("spawn").Pool(n_cores) as pool:
         pool.starmap(multiply, [("mean", BLOCK)] * n_cores)
         learn(files[:n_cores], "mean", runner)  # everything is imported now
@@ -182,7 +186,7 @@ def rates_on(kind: str, files: list[Path], n_cores: int, rounds: int, heads: lis
 
 
 def row(head, kind, files, cores, rounds, pool, runner) -> None:
-    """Measure one head: reading, the product and ours in turn, again and again."""
+    """Measure one head: reading, the product and ours, in turn, several times."""
     n = len(files) * SHARD
     shares = [files[k::cores] for k in range(cores)]
     found = []
@@ -206,7 +210,7 @@ def row(head, kind, files, cores, rounds, pool, runner) -> None:
 def many_cores(
     folder: Path, rows: int, heads: list[str], kinds: list[str], cores_: list[int]
 ) -> None:
-    """Say how fast many rows are learned, on the clock, with more and more cores."""
+    """Print how fast many rows are learned, on the clock, with more and more cores."""
     print(f"{rows:,} × {H}, {CLASSES} classes, shards of {SHARD:,}")
     print("head          shards       cores  seconds  of processors     rows/s", flush=True)
     for kind in kinds:
@@ -218,7 +222,7 @@ def many_cores(
 
 
 def cores_on(kind: str, files: list[Path], n_cores: int, head: str) -> None:
-    runner = Local(n_cores)
+    runner = partial(run_in_threads, threads=n_cores)
     learn(files[:n_cores], "mean", runner)  # everything is imported now
     clock, used = learn(files, head, runner)
     speed = len(files) * SHARD / clock
@@ -226,7 +230,7 @@ def cores_on(kind: str, files: list[Path], n_cores: int, head: str) -> None:
 
 
 def curves(folder: Path) -> None:
-    """Say how time grows with samples, features and classes (slda), and width (random_ridge)."""
+    """Print how time grows with samples, features and classes (slda), and width (random_ridge)."""
 
     def one(
         name: str, rows: int, h: int, classes: int, head: str = "slda", **options: object
@@ -235,7 +239,7 @@ def curves(folder: Path) -> None:
             files = write(Path(place), "safetensors", rows, h, classes)
             clf = ll.HeadClassifier(head, options=options or None, random_state=0)
             begin = time.process_time()
-            fit_shards(files, clf, Wish(), runner=Local(1))
+            fit_shards(files, clf, Selection(), run=partial(run_in_threads, threads=1))
             used = time.process_time() - begin
             clf.save(Path(place) / "head")
             size = (Path(place) / "head").stat().st_size
@@ -300,7 +304,7 @@ def anonymous(pid: int) -> int:
 
 
 def with_libraries(*modules: str, first: str = "") -> int:
-    """Return the anonymous memory of a process that has imported modules, and done nothing."""
+    """Return the anonymous memory of a process that has only imported modules."""
     code = f"{first}import sys, {', '.join(modules)}; print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -329,7 +333,7 @@ WITHOUT = "import sys; sys.modules.update(pandas=None, pyarrow=None); "
 
 def memory(folder: Path, gigabytes: float, kinds: list[str], plain: bool) -> None:
     first = WITHOUT if plain else ""
-    libraries = with_libraries("lastlayer.cli", "lastlayer.shards.fit", first=first)
+    libraries = with_libraries("lastlayer.cli", "lastlayer.evaluate.shards", first=first)
     for kind, each in [(kind, {"parquet": 4 * H, "safetensors": 2 * H}[kind]) for kind in kinds]:
         with tempfile.TemporaryDirectory(dir=folder) as place:
             files = copies(Path(place) / kind, kind, int(gigabytes * 1e9 / each / SHARD))
@@ -352,7 +356,7 @@ def _mib(n: int) -> str:
 
 
 def large(folder: Path, classes: int, steps: list[str], rows: int) -> None:
-    """Fit, ask and advise with one features file of the size of ImageNet."""
+    """Fit, predict and advise with one features file of the size of ImageNet."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         subprocess.run(
             [sys.executable, "-m", "benchmarks.scale", "make", "--classes", str(classes), "--rows",
@@ -387,7 +391,7 @@ def make_large(folder: Path, classes: int, rows: int) -> None:
 
 
 def unknown(classes: int) -> None:
-    """Ask a random head what is new to it: what it keeps for that, beside itself."""
+    """Print what a random head keeps to compute novelty."""
     z, _ = block(2 * classes, 0, 64, classes)
     head = ll.make_head("random_slda", 64)
     head.observe(torch.from_numpy(z), torch.arange(2 * classes) % classes)
@@ -403,19 +407,17 @@ def unknown(classes: int) -> None:
 
 def on_ray(folder: Path, rows: int) -> None:
     """Do the same work here and on a Ray cluster of this machine."""
-    from lastlayer.shards.on_ray import OnRay  # noqa: PLC0415  (an extra)
-
     files = write(folder / "shards", "parquet", rows)
     start = time.perf_counter()
-    runner = OnRay("local")
+    cluster = Cluster("local")
     print(f"a cluster of this machine starts in {time.perf_counter() - start:.1f} s")
-    with closing(runner), tempfile.TemporaryDirectory() as parts:
-        local, times = Local(2), []
+    with closing(cluster), tempfile.TemporaryDirectory() as parts:
+        runs, times = [partial(run_in_threads, threads=2), partial(cluster.run, shard_tasks.do)], []
         for k in range(4):  # the first is not counted: everything is imported in it
             took = []
-            for one in (local, runner):
+            for one in runs:
                 clf, begin = ll.HeadClassifier("slda", random_state=0), time.perf_counter()
-                fit_shards(files, clf, Wish(), runner=one, parts=f"{parts}/{k}{id(one)}")
+                fit_shards(files, clf, Selection(), run=one, parts=f"{parts}/{k}{id(one)}")
                 took.append(time.perf_counter() - begin)
             times += [took] if k else []
         here, there = np.median(times, axis=0)

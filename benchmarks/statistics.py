@@ -65,7 +65,7 @@ class Bench:
     def compare(
         self, line: str, ours: tuple[Work, int], limit: tuple[Work, int], target: str = ""
     ) -> float:
-        """Print µs a sample of ours and of what it stands beside, and how many times as fast."""
+        """Print µs per sample of both sides, and how many times as fast ours is."""
         taken: dict[str, list[float]] = {"ours": [], "beside": []}
         for turn in range(self.repeats + 1):
             for side, (work, n) in (("ours", ours), ("beside", limit)):
@@ -100,7 +100,7 @@ def data(n: int, h: int, n_classes: int, **kind: Any) -> tuple[Tensor, Tensor]:
 
 
 def learn(head: Any, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Observe, and fold in what waits: the head is then as if each call had been folded at once."""
+    """Observe, and fold in waiting rows, as if each call had been folded at once."""
     for z, y in batches:
         head.observe(z, y)
     if isinstance(head, Head):
@@ -112,7 +112,7 @@ def batches(z: Tensor, y: Tensor, size: int) -> list[tuple[Tensor, Tensor]]:
 
 
 def symmetric_product(z: Tensor) -> Work:
-    """Give the bare product on the same threads: BLAS's syrk, in place, as it is fastest."""
+    """Return the bare product on the same threads: BLAS's syrk, in place, as it is fastest."""
     from scipy.linalg.blas import dsyrk  # noqa: PLC0415
     from threadpoolctl import threadpool_limits  # noqa: PLC0415
 

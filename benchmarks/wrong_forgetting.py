@@ -26,7 +26,7 @@ Sample = tuple[Tensor, Tensor]
 
 
 def learned(name: str, data: ll.Features, size: int) -> tuple[Head, Sample]:
-    """Give a head that has learned so many samples of each class, and these samples."""
+    """Return a head that has learned so many samples of each class, and these samples."""
     order = data.train.y.argsort(stable=True)
     first = data.train.y.bincount().cumsum(0) - data.train.y.bincount()
     rows = torch.cat([order[f : f + size] for f in first.tolist()])
@@ -37,7 +37,7 @@ def learned(name: str, data: ll.Features, size: int) -> tuple[Head, Sample]:
 
 
 def wrong(kind: str, k: int, own: Sample, data: ll.Features, generator: torch.Generator) -> Sample:
-    """Give k samples of one class that were never observed so."""
+    """Return k samples of one class that were never observed with that label."""
     z, y = own
     classes = int(y.max()) + 1
     c = int(torch.randint(classes, (1,), generator=generator))
@@ -54,7 +54,7 @@ def wrong(kind: str, k: int, own: Sample, data: ll.Features, generator: torch.Ge
 
 
 def right(k: int, own: Sample, generator: torch.Generator) -> Sample:
-    """Give k samples of one class that were observed."""
+    """Return k samples of one class that were observed."""
     z, y = own
     c = int(torch.randint(int(y.max()) + 1, (1,), generator=generator))
     rows = (y == c).nonzero().flatten()
@@ -63,7 +63,7 @@ def right(k: int, own: Sample, generator: torch.Generator) -> Sample:
 
 
 def refused(head: Head, sample: Sample) -> bool:
-    """Say whether a copy of a head refuses to forget."""
+    """Return whether a copy of a head refuses to forget."""
     try:
         copy.deepcopy(head).forget(*sample)
     except DataError:
@@ -72,7 +72,7 @@ def refused(head: Head, sample: Sample) -> bool:
 
 
 def tried(name: str, sets: dict[str, ll.Features], tries: int) -> tuple[Counter, Counter, int]:
-    """Count what was tried and caught by size and kind, and right ones that were refused."""
+    """Count requests and refusals by size and type, and correct ones that were refused."""
     chance, generator = random.Random(0), torch.Generator().manual_seed(0)
     made = {(s, size): learned(name, data, size) for s, data in sets.items() for size in SIZES}
     asked: Counter[tuple[int, str]] = Counter()

@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import lastlayer as ll
-from lastlayer.features import Origin
+from lastlayer.data import Origin
 
 
 def network() -> nn.Module:

@@ -1,7 +1,7 @@
-"""Intents of a help desk, from texts to a head that is kept for years.
+"""Intents of a help desk, from texts to a head that is used for years.
 
-Texts in; a head advised and fitted; a new intent after a week, from 20 samples; a customer who
-asks to be forgotten; labels out. Everything that is kept lies in files.
+It asks for advice and fits a head, adds a new intent from 20 samples after a week, forgets a
+customer, and writes labels. Everything that is kept is in files.
 
     pip install '.[text]'
     python examples/intents.py --backbone st:sentence-transformers/all-MiniLM-L6-v2
@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 import lastlayer as ll
-from lastlayer.features.extraction.texts import extract_texts
+from lastlayer.extraction.from_texts import extract_texts
 from lastlayer.fitting import fit, forget, predict
 
 # What people ask, in five ways; the last is never learned, so that it can be tested.
@@ -62,9 +62,7 @@ def main(backbone: Any, folder: Path) -> dict[str, float]:
     )
     print(data)
 
-    advice = ll.advise(
-        data, "incremental:3", forgettable=True, heads=["mean", "slda", "ridge", "knn"]
-    )
+    advice = ll.advise(data, "incremental:3", forgets=True, heads=["mean", "slda", "ridge", "knn"])
     print(advice.answer)
     clf = fit(data, advice.head)
     clf.save(head)

@@ -36,10 +36,62 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         exec(compile(block, page.name, "exec"), names)
 
 
-@pytest.mark.parametrize("page", [*PAGES, DOCS.parent / "README.md"], ids=lambda page: page.stem)
+RESULTS = sorted((DOCS.parent / "results").rglob("*.md"))
+OF_ROOT = [DOCS.parent / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY")]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS, *OF_ROOT], ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / link).exists(), link
+
+
+SOURCE = DOCS.parent / "src"
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OF_ROOT], ids=lambda page: page.stem)
+def test_the_code_that_a_page_names_exists(page: Path) -> None:
+    """Dotted names of modules, files, and packages that a page says hold the code of a head."""
+    text = page.read_text(encoding="utf-8")
+    for name in re.findall(r"\blastlayer((?:\.[a-z_]\w*)+)", text):
+        module, *rest = name[1:].split(".")
+        path = SOURCE / "lastlayer" / module
+        while path.is_dir() and rest and _is_code(path / rest[0]):
+            path /= rest.pop(0)
+        assert _is_code(path), name
+        file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert not rest or re.search(rf"\b{rest[0]}\b", file.read_text(encoding="utf-8")), name
+    for file in re.findall(r"`((?:\w+/)+\w+\.py)`", text):
+        assert any((top / file).is_file() for top in (DOCS.parent, SOURCE / "lastlayer")), file
+    for line in re.findall(r"\*\*Code\*\*: (.*)", text):
+        for folder in re.findall(r"`([\w/]+/)`", line):
+            assert (SOURCE / "lastlayer" / folder).is_dir(), folder
+
+
+def _is_code(path: Path) -> bool:
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+BENCHMARKS = sorted((DOCS.parent / "benchmarks").glob("*.py"))
+
+
+@pytest.mark.parametrize("program", BENCHMARKS, ids=lambda path: path.stem)
+def test_a_page_cites_every_benchmark(program: Path) -> None:
+    """What none of them cites is to go; the Makefile's targets and other results count as well."""
+    cited = [*PAGES, *RESULTS, DOCS.parent / "Makefile"]
+    name = re.compile(rf"benchmarks[./]{program.stem}\b")
+    assert any(name.search(page.read_text(encoding="utf-8")) for page in cited)
+
+
+def test_every_result_of_a_benchmark_names_its_command() -> None:
+    results = sorted((DOCS.parent / "results" / "benchmarks").iterdir())
+    index = (DOCS.parent / "results" / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for path in (path for path in results if path.suffix != ".csv" and path.stem != "README"):
+        assert f"]({path.name})" in index
+        commands = re.findall(
+            r"^(?:    |\$ ).*\b(?:python|make|lastlayer)\b", path.read_text(), re.M
+        )
+        assert commands, path
 
 
 def test_the_index_of_heads_is_that_of_the_cards() -> None:

@@ -198,11 +198,11 @@ def test_its_head_can_be_saved(tmp_path: Path) -> None:
     ("settings", "error", "message"),
     [
         ({"head": "sldaa"}, UnknownNameError, "did you mean 'slda'"),
-        ({"head": "slda", "mask": "single"}, OptionError, "expected no mask for 'slda'"),
+        ({"head": "slda", "mask": "single"}, OptionError, "'slda' takes no mask"),
         ({"head": "slda", "lr": 0.1}, OptionError, "'slda' has no option 'lr'"),
         ({"options": {"k": 7}}, OptionError, "'slda' has no option 'k'; there are: shrinkage"),
-        ({"batch_size": 0}, OptionError, "expected batch_size of at least 1, got 0"),
-        ({"epochs": 0}, OptionError, "expected epochs of at least 1, got 0"),
+        ({"batch_size": 0}, OptionError, "batch_size must be at least 1, got 0"),
+        ({"epochs": 0}, OptionError, "epochs must be at least 1, got 0"),
     ],
 )
 def test_bad_settings_are_refused(
@@ -229,7 +229,7 @@ def test_a_row_with_nan_is_named(method: str, value: float) -> None:
     z, y = make_blobs(40, centers=3, random_state=0)
     clf = HeadClassifier("slda").fit(z, y)
     z[7, 1] = z[20, 0] = value
-    words = "expected finite features, got NaN or infinity in 2 of 40 rows, first in row 7"
+    words = "features must be finite, got NaN or infinity in 2 of 40 rows, first in row 7"
     with pytest.raises(DataError, match=words):
         getattr(clf, method)(z, *([] if method == "predict" else [y]))
 
@@ -256,15 +256,15 @@ def test_after_an_error_a_classifier_goes_on_as_if_there_had_been_none(
         HeadClassifier(name, epochs=1, batch_size=4, random_state=0).partial_fit(z[:30], y[:30])
         for _ in range(2)
     )
-    take, calls = type(clf.head_)._put_aside, iter(range(100))
+    take, calls = type(clf.head_)._check_batch, iter(range(100))
 
-    def fail(head: Any, *batch: Any) -> bool:
+    def fail(head: Any, *batch: Any) -> Any:
         if next(calls) == 10:
             raise error
         return take(head, *batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(clf.head_), "_put_aside", fail)
+        patch.setattr(type(clf.head_), "_check_batch", fail)
         with pytest.raises(error):
             getattr(clf, verb)(z[:, :3] if verb == "fit" else z, y)
     assert clf.n_features_in_ == 4

@@ -12,13 +12,12 @@ from sklearn.datasets import load_iris
 
 from lastlayer import HeadClassifier, load_head
 from lastlayer.catalogue import HEADS, PAPER_HEADS
+from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.errors import DataError, FileFormatError, LabelError, UnsupportedError
-from lastlayer.files import read_tensors, write_tensors
 from lastlayer.heads import make_head
 
 Z, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
-OLD = Path(__file__).parent / "heads" / "version_0_1"
 LABELS: dict[str, Any] = {
     "text": NAMES[Y],
     "object": pd.Series(NAMES[Y], dtype=object).to_numpy(),
@@ -71,9 +70,12 @@ def test_the_file_is_the_heads_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PAPER_HEADS)
-def test_any_head_is_a_classifier(name: str) -> None:
-    """Also one of version 0.1, whose classes have no names."""
-    clf = HeadClassifier.load(OLD / f"{name}-exact.safetensors")
+def test_any_head_is_a_classifier(name: str, tmp_path: Path) -> None:
+    """Also one whose classes have no names."""
+    head = make_head(name, Z.shape[1])
+    head.observe(torch.as_tensor(Z).float(), torch.arange(len(Z)) % 3)
+    head.save(tmp_path / "head")
+    clf = HeadClassifier.load(tmp_path / "head")
     assert clf.classes_.tolist() == list(range(clf.head_.n_classes))
     z = np.random.default_rng(0).normal(size=(5, clf.n_features_in_))
     clf.partial_fit(z, [7] * 5)
@@ -122,7 +124,7 @@ def test_a_class_is_forgotten_by_label() -> None:
     ("labels", "error", "message"),
     [
         (["rose"], LabelError, "unknown label 'rose' in row 0; there are: setosa, versicolor"),
-        ([1], LabelError, "expected labels such as a str and not an int"),
+        ([1], LabelError, "each label must be a str, as those learned before, got an int"),
         (["setosa"], DataError, "cannot forget these 1 samples: what would remain"),
     ],
 )

@@ -7,10 +7,10 @@ import pytest
 
 import lastlayer as ll
 from lastlayer.advice.choosing import choose
-from lastlayer.advice.course import lay_out
-from lastlayer.advice.judging import judge
 from lastlayer.advice.needs import Needs
 from lastlayer.catalogue import HEADS
+from lastlayer.evaluate.judge import judge
+from lastlayer.evaluate.stream import lay_out
 
 README = Path(__file__).parents[1] / "README.md"
 DOCS = README.with_name("docs")
@@ -51,8 +51,8 @@ def test_the_first_choice_is_called_so_in_the_docs() -> None:
     [("cifar10", "cifar10"), ("cifar100", "cifar100_lifelong"), ("cifar100", "cifar100_mix")],
 )
 def test_the_first_choice_is_what_is_advised(features: str, scenario: str) -> None:
-    course = lay_out(ll.load_features(features), scenario)
-    judgement = judge(course, [*FIRST, "slda", "qda", "mean"], curves=False)
-    choice = choose(course, judgement, Needs())
+    stream = lay_out(ll.load_features(features), scenario)
+    judgement = judge(stream, [*FIRST, "slda", "qda", "mean"], curves=False)
+    choice = choose(stream, judgement, Needs())
     assert choice.head in FIRST
     assert not FIRST.issuperset(judgement.verdicts)  # others were tried

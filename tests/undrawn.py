@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from lastlayer.report import writing
+from lastlayer.report import drawing
 from lastlayer.report.drawing import Drawn
 
 
@@ -15,5 +15,5 @@ def leave_out_the_renderer(monkeypatch: pytest.MonkeyPatch) -> None:
         ends = {"svg": b"<svg/>", "pdf": b"%PDF"}
         return Drawn({f"{name}.{end}": text for name in specs for end, text in ends.items()})
 
-    monkeypatch.setattr(writing, "draw", draw)
-    monkeypatch.setattr(writing, "javascript", lambda: ("", ""))
+    monkeypatch.setattr(drawing, "draw", draw)
+    monkeypatch.setattr(drawing, "javascript", lambda: ("", ""))

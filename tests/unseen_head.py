@@ -49,6 +49,11 @@ class MidrangeHead(Head):
                 merged.observe(rows[part.seen], part.seen.nonzero().flatten())
         return merged
 
+    def _rearrange(self, classes: Tensor, columns: Tensor | None) -> None:
+        own = slice(None) if columns is None else columns
+        self.seen = self.seen[classes]
+        self.least, self.most = (t[classes][:, own] for t in (self.least, self.most))
+
 
 CARD = HeadCard(
     "midrange",

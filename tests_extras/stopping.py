@@ -7,13 +7,16 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import piles
+
 import lastlayer as ll
-from lastlayer.shards.fit import fit_shards
-from lastlayer.shards.on_ray import OnRay
-from lastlayer.shards.reading import Wish
+from lastlayer.cluster import Cluster
+from lastlayer.data.tables.which_columns import Selection
+from lastlayer.evaluate.shards import fit_shards
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -36,7 +39,7 @@ def stopping(notes: Path, free: int = 0) -> Work:
 
         import ray  # noqa: PLC0415
 
-        from lastlayer.shards.work import do  # noqa: PLC0415
+        from lastlayer.evaluate.shard_tasks import do  # noqa: PLC0415
 
         if task["kind"] == "look":
             return do(task)
@@ -75,12 +78,16 @@ def until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 def learn(address: str, folder: Path, parts: Path, work: Work) -> ll.HeadClassifier:
     """Fit shards on a cluster, one part for each."""
-    clf, wish = ll.HeadClassifier("slda", random_state=0), Wish(label="species")
-    runner = OnRay(address, work)
+    clf, selection = ll.HeadClassifier("slda", random_state=0), Selection(label="species")
+    cluster = Cluster(address)
+    run = partial(cluster.run, work)
     try:
-        return fit_shards(folder, clf, wish, parts=parts, runner=runner, group_bytes=1)
+        with piles.cut(1):
+            return fit_shards(
+                folder, clf, selection, parts=parts, run=run, check=cluster.check_nodes
+            )
     finally:
-        runner.close()
+        cluster.close()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
 import lastlayer as ll
-from lastlayer.features.importing import import_features
+from lastlayer.data.from_tables import import_features
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the libraries are theirs
 Z = np.random.default_rng(0).normal(size=(12, 5)).astype(np.float32)

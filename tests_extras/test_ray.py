@@ -20,10 +20,10 @@ from stopping import learn, starts, stopping, until
 import lastlayer as ll
 from lastlayer import cluster as clusters
 from lastlayer.errors import DataError, FileFormatError, MissingPackageError, OptionError
-from lastlayer.features import Images, ImageSet
-from lastlayer.features.extraction.on_ray import fill_on_ray
-from lastlayer.features.extraction.parts import Parts
-from lastlayer.shards.work import do
+from lastlayer.evaluate.shard_tasks import do
+from lastlayer.extraction import Images, ImageSet
+from lastlayer.extraction.parts import Parts
+from lastlayer.extraction.ray_parts import fill_on_ray
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the library are its own
 STORE = 80 << 20  # the least that Ray takes
@@ -190,7 +190,7 @@ def test_an_orphan_writes_after_the_retry(cluster: Cluster, tmp_path: Path) -> N
                 # A process of its own, so that it lives on when its node is given up.
                 script = (
                     "import json, os, sys, time\n"
-                    "from lastlayer.shards.work import do\n"
+                    "from lastlayer.evaluate.shard_tasks import do\n"
                     "task, folder = json.loads(sys.argv[1]), sys.argv[2]\n"
                     "end = time.monotonic() + 120\n"
                     "while not os.path.exists(f'{folder}/late') and time.monotonic() < end:\n"
@@ -322,7 +322,7 @@ def test_an_extraction(cluster: Cluster, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="shapes cannot be multiplied"):
         ll.extract(images, broken, transform, tmp_path / "no.safetensors", ray=cluster.address)
     network[1].weight.data[0] = torch.nan
-    with pytest.raises(DataError, match="expected finite features, but image"):
+    with pytest.raises(DataError, match="features must be finite, but image"):
         ll.extract(images, network, transform, tmp_path / "no.safetensors", ray=cluster.address)
 
 

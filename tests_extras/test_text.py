@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 import lastlayer as ll
 from lastlayer.cli import main
 from lastlayer.errors import MissingFileError, OptionError
-from lastlayer.features.backbones.sentence_models import load_sentence_model
+from lastlayer.extraction.backbones.sentence_models import load_sentence_model
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the libraries are theirs
 ASKED = {"send money": "transfer", "my card is lost": "lost", "how much balance": "balance"}

@@ -8,6 +8,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # a download that must fail does so at once
 
 import torch
 
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "features"))  # pictures
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # pictures
 
 torch.set_num_threads(1)

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pictures
 import pytest
 import torch
 from continuum import ClassIncremental, ContinualScenario
@@ -14,7 +13,9 @@ from continuum.scenarios import create_subscenario
 from continuum.tasks import TaskType
 
 import lastlayer as ll
-from lastlayer.features import Features, FeatureSet, ImageSet
+import pictures
+from lastlayer.data import Features, FeatureSet
+from lastlayer.extraction import ImageSet
 from lastlayer.scenarios import Scenario, from_continuum, task_order
 
 SEEDS = range(8)

@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pictures
 import pytest
 import timm
 import torch
@@ -12,10 +11,11 @@ from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
 
 import lastlayer as ll
+import pictures
 from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError, UnknownNameError
-from lastlayer.features.backbones.catalogue import load_backbone
-from lastlayer.features.extraction.named import extract_named
+from lastlayer.extraction.backbones.by_name import load_backbone
+from lastlayer.extraction.by_names import extract_named
 
 MODELS = ("test_resnet.r160_in1k", "test_vit", "test_efficientnet")
 

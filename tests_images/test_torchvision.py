@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import numpy as np
-import pictures
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torchvision import models, transforms
 
+import pictures
+from lastlayer.core.tensor_files import fingerprint
 from lastlayer.errors import FileFormatError, MissingFileError
-from lastlayer.features.backbones.catalogue import BACKBONES, load_backbone
-from lastlayer.files import fingerprint
+from lastlayer.extraction.backbones.by_name import BACKBONES, load_backbone
 
 SIZES = {"resnet18": 512, "vgg16": 4096, "googlenet": 1024}
 

@@ -4,6 +4,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from lastlayer.core.version import __version__ as __version__
+
 # After a product the threads of SciPy's BLAS would spin for 25 ms and keep cores from PyTorch's.
 # BLAS reads this when it is loaded, in processor cycles, as a power of two.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
@@ -11,20 +13,21 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
 if TYPE_CHECKING:
     from lastlayer import advice as advice
     from lastlayer import analysis as analysis
+    from lastlayer import evaluate as evaluate
     from lastlayer import report as report
     from lastlayer import results as results
     from lastlayer import scenarios as scenarios
     from lastlayer import study as study
-    from lastlayer import training as training
     from lastlayer.advice import Advice as Advice
     from lastlayer.advice import advise as advise
+    from lastlayer.data import Features as Features
+    from lastlayer.data import FeatureSet as FeatureSet
+    from lastlayer.data import load_features as load_features
     from lastlayer.estimator import HeadClassifier as HeadClassifier
-    from lastlayer.features import Features as Features
-    from lastlayer.features import FeatureSet as FeatureSet
-    from lastlayer.features import extract as extract
-    from lastlayer.features import load_features as load_features
-    from lastlayer.features import read_images as read_images
+    from lastlayer.extraction import extract as extract
+    from lastlayer.extraction import read_images as read_images
     from lastlayer.fitting import fit as fit
+    from lastlayer.fitting import merge as merge
     from lastlayer.heads import load_head as load_head
     from lastlayer.heads import make_head as make_head
     from lastlayer.layers import Cosine as Cosine
@@ -38,11 +41,11 @@ if TYPE_CHECKING:
     from lastlayer.study import compare as compare
 
 _HOME = {
-    "Features": "lastlayer.features",
-    "FeatureSet": "lastlayer.features",
-    "load_features": "lastlayer.features",
-    "read_images": "lastlayer.features",
-    "extract": "lastlayer.features",
+    "Features": "lastlayer.data",
+    "FeatureSet": "lastlayer.data",
+    "load_features": "lastlayer.data",
+    "read_images": "lastlayer.extraction",
+    "extract": "lastlayer.extraction",
     "make_scenario": "lastlayer.scenarios",
     "make_head": "lastlayer.heads",
     "load_head": "lastlayer.heads",
@@ -52,6 +55,7 @@ _HOME = {
     "Advice": "lastlayer.advice",
     "HeadClassifier": "lastlayer.estimator",
     "fit": "lastlayer.fitting",
+    "merge": "lastlayer.fitting",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
     "WeightNorm": "lastlayer.layers",
@@ -60,11 +64,10 @@ _HOME = {
     "masked_cross_entropy": "lastlayer.layers",
 }
 _PACKAGES = (
-    "advice", "analysis", "errors", "features", "heads", "layers", "report", "results",
-    "scenarios", "study", "training",
+    "advice", "analysis", "data", "errors", "evaluate", "extraction", "heads", "layers", "paper",
+    "replay", "report", "results", "scenarios", "study",
 )  # fmt: skip
 
-__version__ = "0.2.0"
 __all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from lastlayer.arguments import expect
+from lastlayer.core.checks import expect
+from lastlayer.core.names import look_up
 from lastlayer.errors import OptionError, UnknownNameError
-from lastlayer.names import look_up
 
 Family = Literal["gradient", "statistics", "neighbours"]
 Drift = Literal["incremental", "lifelong", "mixed", "iid"]
@@ -71,8 +71,8 @@ class HeadCard:
     lr: float | None = None  # its learning rate, if it is trained by gradient
     starts: tuple[str, ...] = ()  # preset "paper": how its first rows may be drawn, default first
     gains: tuple[str, ...] = ()  # what factor of its logits may be fixed, default first
-    colour: str | None = None  # None: by the report's rule
-    marker: str | None = None  # a path in the square from −1 to 1; None: by the report's rule
+    colour: str | None = None  # as "#rrggbb"; None: a spare one of the report
+    marker: str | None = None  # a path in the square from −1 to 1; None: a star of the report
     known_as: Mapping[str, str] = field(default_factory=dict)  # other works' names → what to write
 
     @property
@@ -89,7 +89,7 @@ class HeadCard:
         """Return the learning rate to train with: the one asked for, or the head's default."""
         rate = self.lr if asked is None else float(asked)
         if rate is None or not 0 < rate < math.inf:
-            raise OptionError(f"expected a learning rate above 0, got {rate} for '{self.name}'")
+            raise OptionError(f"the learning rate of '{self.name}' must be above 0, got {rate}")
         return rate
 
     def start(self, asked: str | None) -> str | None:
@@ -99,16 +99,6 @@ class HeadCard:
         ('uniform', 'normal', None)
         """
         return self._chosen("start", asked, self.starts)
-
-    def start_before_choice(self, mask: str) -> str | None:
-        """Return how its rows started in version 0.1, where the mask decided it.
-
-        Runs and heads that name no start were made by that version; nothing new starts this way.
-
-        >>> HEADS["linear"].start_before_choice("single"), HEADS["slda"].start_before_choice("none")
-        ('normal', None)
-        """
-        return self.start("normal" if mask == "single" else "uniform") if self.starts else None
 
     def gain(self, asked: str | None) -> str | None:
         """Return its fixed gain; None where there is no choice.
@@ -122,7 +112,7 @@ class HeadCard:
         if asked is None:
             return choices[0] if choices else None
         if not choices:
-            raise OptionError(f"expected no {option} for '{self.name}', got '{asked}'")
+            raise OptionError(f"'{self.name}' takes no {option}, got '{asked}'")
         return look_up(asked, {choice: choice for choice in choices}, option)
 
     @property
@@ -283,6 +273,8 @@ _CARDS = (
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
         refresh=lambda h, n_classes: 5 * h**3,
+        colour="#5500aa",
+        marker="M0.00,-1.10L1.05,-0.34L0.65,0.89L-0.65,0.89L-1.05,-0.34Z",
         known_as={"air": 'make_head("ridge", in_features, weigh="classes")'},
     ),
     HeadCard(
@@ -296,6 +288,11 @@ _CARDS = (
         size=_mapped_size,
         abilities=Abilities(order_free=True, merges=True, forgets=True),
         refresh=lambda h, n_classes: 5 * WIDTH**3,
+        colour="#aa00ff",
+        marker=(
+            "M0.00,-1.10L0.35,-0.35L1.10,0.00L0.35,0.35L0.00,1.10L-0.35,0.35L-1.10,0.00"
+            "L-0.35,-0.35Z"
+        ),
         known_as={
             "ranpac": 'make_head("random_ridge", in_features, width=10_000, map="relu")',
             "acil": 'make_head("random_ridge", in_features, map="relu")',
@@ -313,6 +310,8 @@ _CARDS = (
         size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
         abilities=Abilities(order_free=True, merges=True, forgets=True),
         refresh=lambda h, n_classes: 2 * WIDTH**3,
+        colour="#990066",
+        marker="M0.00,-1.10L0.19,-0.11L0.95,0.55L0.00,0.22L-0.95,0.55L-0.19,-0.11Z",
         known_as={
             "klda": 'make_head("random_slda", in_features, width=5_000, map="fourier")',
             "randumb": 'make_head("random_slda", in_features, map="fourier")',
@@ -329,6 +328,8 @@ _CARDS = (
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(**_ONE_PASS),
         refresh=lambda h, n_classes: 2 * n_classes * h**3,
+        colour="#9977ff",
+        marker="M0.00,-1.10L0.95,-0.55L0.95,0.55L0.00,1.10L-0.95,0.55L-0.95,-0.55Z",
         known_as={"fecam": 'make_head("qda", in_features)'},
     ),
     HeadCard(
@@ -342,6 +343,11 @@ _CARDS = (
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(linear=True, **_ONE_PASS),
         refresh=lambda h, n_classes: 6e6 * h * (h / 2 + 2 * n_classes),
+        colour="#0000dd",
+        marker=(
+            "M0.00,-1.10L0.29,-0.40L1.05,-0.34L0.47,0.15L0.65,0.89L0.00,0.50L-0.65,0.89"
+            "L-0.47,0.15L-1.05,-0.34L-0.29,-0.40Z"
+        ),
         known_as={"slca": 'make_head("sampled_linear", in_features)'},
     ),
 )
@@ -383,12 +389,12 @@ def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
     _explain(base)
     card = look_up(base, HEADS, "head")
     if plus and mask is not None and mask != written:
-        raise OptionError(f"expected one mask, got '{written}' in the name and mask='{mask}'")
+        raise OptionError(f"give one mask, got '{written}' in the name and mask='{mask}'")
     found = written if plus else (mask or "none")
     look_up(found, dict.fromkeys(MASKS), "mask")
     if found not in card.masks:
         raise OptionError(
-            f"expected no mask for '{base}', which is not trained by gradient, got '{found}'"
+            f"'{base}' takes no mask, since it is not trained by gradient, got '{found}'"
         )
     return base, found
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lastlayer import __version__
+from lastlayer.core.extras import extra
+from lastlayer.core.files import say
+from lastlayer.core.version import __version__
 from lastlayer.errors import LastLayerError, MissingPackageError, OptionError, ReadError
-from lastlayer.reading import say
 
 RETRIES = 20  # of a task whose node or process is lost
 KNOCK_SECONDS = 10.0  # until the head node must have answered
@@ -42,7 +43,7 @@ class Cluster:
             self.ray.init(address=address, **quiet)
         except (OSError, ValueError, RuntimeError) as error:
             raise OptionError(
-                f"expected the address of a Ray cluster, auto or local, got '{address}', which "
+                f"ray must be the address of a Ray cluster, auto or local, got '{address}', which "
                 f"cannot be reached: {say(error)}"
             ) from error
 
@@ -103,14 +104,13 @@ class Cluster:
 
         def probe(token: str, files: list[str], node: str) -> dict[str, Any]:
             """Look around. A function within another travels whole: lastlayer may be missing."""
+            import importlib  # noqa: PLC0415
             import os  # noqa: PLC0415
 
             found: dict[str, Any] = {"version": None, "sees": os.path.exists(token)}
             found["missing"] = [file for file in files if not os.path.exists(file)]
             try:
-                import lastlayer  # noqa: PLC0415
-
-                found["version"] = lastlayer.__version__
+                found["version"] = importlib.import_module("lastlayer").__version__
             except ImportError as error:
                 found["why"] = str(error)
             if found["sees"]:
@@ -171,7 +171,8 @@ class Cluster:
                 (done,), _ = self.ray.wait(list(waiting), num_returns=1)
                 yield waiting.pop(done), self._answer(done)
         finally:
-            for reference in waiting:  # whoever asked has had enough
+            # After an error, or when the caller wants no more answers.
+            for reference in waiting:
                 self.ray.cancel(reference, force=False)
 
     def _check_room(self, cpus: int, gpus: float) -> None:
@@ -219,11 +220,6 @@ def _knock(address: str) -> None:
 
 
 def _import_ray() -> Any:
-    try:
+    with extra("ray", "work on a cluster"):
         import ray  # noqa: PLC0415  (an extra)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"work on a cluster needs Ray, which is not installed ({error}): the extra 'ray' "
-            "brings it, in a clone by: pip install '.[ray]'"
-        ) from error
     return ray

@@ -17,6 +17,15 @@ class DataError(LastLayerError, ValueError):
     """Values that cannot be learned from: NaN, infinite, empty, or out of range."""
 
 
+class ImpossibleError(DataError):
+    """Samples to forget that cannot have been observed; ``c`` is the class to blame, if one is."""
+
+    def __init__(self, reason: str, c: int | None = None) -> None:
+        self.reason, self.c = reason, c
+        of = "" if c is None else f" of class {c}"
+        super().__init__(f"cannot forget these samples{of}: {reason}")
+
+
 class LabelError(LastLayerError, ValueError):
     """Labels that are not whole numbers from 0 upwards."""
 

@@ -1,13 +1,16 @@
-"""The scikit-learn face of a head: fit, partial_fit and predict, for any labels."""
+"""The scikit-learn face of a head: fit, partial_fit and predict, for any labels.
+
+Arrays are converted once, to features, codes and the labels that the codes stand for; files come
+as such (``lastlayer.fitting``). From there on both take the same path.
+"""
 
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -18,18 +21,33 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from lastlayer.arguments import kind_of, short
-from lastlayer.errors import DataError, FileFormatError, LabelError, OptionError, ShapeError
-from lastlayer.heads import Head, head_of, make_head, options_of
+from lastlayer.classifier_file import read_classifier, write_classifier
+from lastlayer.core.checks import expect, short, whole
+from lastlayer.core.tensors import are_usable, bad_features
+from lastlayer.data.class_labels import ClassLabels, text_labels
+from lastlayer.data.feature_columns import (
+    check_width,
+    columns_in_order,
+    frame_in_learned_order,
+    joint_columns,
+    learned_columns,
+)
+from lastlayer.data.split import draw_share
+from lastlayer.errors import LabelError, MergeError, OptionError
+from lastlayer.evaluate.pool import BATCH_SIZE
+from lastlayer.evaluate.training_rows import Divided, in_order, shuffled
+from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.calibration import a_share
-from lastlayer.heads.finite import are_usable, bad_features
+from lastlayer.heads.changes import merge as merge_heads
+from lastlayer.heads.class_names import called
+from lastlayer.heads.export import as_module
 from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
-from lastlayer.heads.head_file import HeadFile, read_head, write_head
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.undo import Lock, settle
-from lastlayer.names import class_name, look_up
-from lastlayer.training.batches import BATCH_SIZE, shuffled_batches
+
+if TYPE_CHECKING:
+    from lastlayer.data.rows import Rows
 
 EPOCHS = 5  # as in the paper
 STEPS = 200  # at least: a set of few batches is shown more often
@@ -38,36 +56,6 @@ SCORED = 1 << 22  # and logits: with many classes, fewer rows
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
 Array = NDArray[Any]
-
-
-@dataclass
-class HeldOut:
-    """Rows that a classifier does not learn, but is calibrated with."""
-
-    share: float = 1.0  # of the rows of each class
-    rows: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # features, the head's classes
-
-
-class Divided:
-    """Features (n, h), on disk or in memory, that are divided by a number when they are read.
-
-    What a head is shown comes out of here and nowhere else, so that no verb can leave out the
-    classifier's ``feature_scale``.
-    """
-
-    def __init__(self, z: Tensor, by: float) -> None:
-        self._z, self._by = z, by
-
-    def __len__(self) -> int:
-        return len(self._z)
-
-    def __getitem__(self, rows: Any) -> Tensor:
-        part = self._z[rows]
-        return part if self._by == 1 else part.double() / self._by
-
-    def split(self, size: int) -> Iterator[Tensor]:
-        """Read them in their order, that many rows at a time."""
-        return (self[start : start + size] for start in range(0, max(len(self), 1), size))
 
 
 class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -95,6 +83,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_names_in_: the names of its columns, where the data first learned had names. Later
             columns are put in this order by their names; other names are refused.
         head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
+        labels_: the labels with the head's class of each.
         origin_: what it was learned from, in sentences, where that was many files.
 
     >>> clf = HeadClassifier("mean").partial_fit([[0.0], [2.0]], ["dog", "dog"])
@@ -102,10 +91,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ['dog', 'cat']
     """
 
-    classes_: Array
     head_: Head
     origin_: list[str]
-    _column: Array  # (n_classes,) which class of the head each of classes_ is
+    labels_: ClassLabels
 
     def __init__(
         self,
@@ -132,17 +120,19 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.calibration = calibration
         self.random_state = random_state
 
+    @property
+    def classes_(self) -> Array:
+        """The labels known so far, sorted."""
+        return self.labels_.ordered
+
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from scratch; on error, stay as before."""
         with self._all_or_nothing():
-            z, labels = self._check(X, y, reset=True)
-            self._begin(unique_labels(labels))
-            columns = self._columns_of(labels)
-            held = self._hold_out(columns, self.calibration)
-            for rows, own in self._batches(z, columns, self._first_epochs(columns, held), held):
-                self.head_.observe(rows, own)
+            z, codes, labels = self._of_arrays(X, y, reset=True)
+            self._begin(labels)
+            held = self._learn(z, codes, first=True, share=self.calibration)
             if held is not None:
-                self.head_.calibrate(z[held], columns[held])
+                self.head_.calibrate(*held)
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
@@ -153,37 +143,36 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._all_or_nothing():
             first = not hasattr(self, "head_")
-            z, labels = self._check(X, y, reset=first)
-            known = np.unique(labels) if classes is None else unique_labels(labels, classes)
+            z, codes, labels = self._of_arrays(X, y, reset=first)
+            known = labels if classes is None else unique_labels(labels, classes)
             if first:
                 self._begin(known)
             with self.head_.lock:
-                self._welcome(known)
-                columns = self._columns_of(labels)
-                self.head_.observe_all(self._named_batches(z, columns, self.epochs or EPOCHS))
+                self.labels_ = self.labels_.with_new(known)
+                own = self.labels_.classes_of(labels, codes)
+                self.head_.observe_all(self._named_batches(z, own))
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Calibrate on rows that were not learned; see ``Head.calibrate``."""
         with self._locked():
-            z, labels = self._check(X, y, reset=False)
-            self.head_.calibrate(z[:], self._columns_of(labels))
+            z, codes, labels = self._of_arrays(X, y)
+            self.head_.calibrate(z[:], self.labels_.classes_of(labels, codes))
         return self
 
     def predict(self, X: ArrayLike) -> Array:
         """Return the label with the largest logit."""
         with self._locked():
-            labels: Array = self.classes_[self._logits(X).argmax(axis=1)]
-            return labels
+            return self._winners(self.head_(self._of_array(X)))
 
     def predict_or_unknown(
-        self, X: ArrayLike, share: float = 0.05, unknown_label: object = None
+        self, X: ArrayLike, unknown: float = 0.05, unknown_label: object = None
     ) -> Array:
         """Return the label, or ``unknown_label`` where an input is too strange to be of any class.
 
-        At most this share of inputs like those of the calibration is turned away (on average over
-        calibrations, and over all classes together); of what is of no class, as much as can be
-        told. Needs ``calibration=`` or ``calibrate``, with at least 1/share − 1 rows.
+        At most the share ``unknown`` of inputs like those of the calibration is turned away (on
+        average over calibrations, and over all classes together); of what is of no class, as much
+        as can be told. Needs ``calibration=`` or ``calibrate``, with at least 1/unknown − 1 rows.
 
         >>> random = np.random.default_rng(0)
         >>> X, y = random.normal(size=(400, 2)), np.repeat(["dog", "cat"], 200)
@@ -193,10 +182,13 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ['dog', 'cat', None]
         """
         with self._locked():
-            self._check_unknown_label(unknown_label)
-            limit = self.head_.limit(share)
-            logits, novelty = self.head_.judge(self._features(X))
-            labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]
+            if unknown_label in self.classes_.tolist():
+                raise OptionError(
+                    f"unknown_label must not be one of the classes, got {short(unknown_label)}"
+                )
+            limit = self.head_.limit(unknown)
+            logits, novelty = self.head_.judge(self._of_array(X))
+            labels = self._winners(logits)
         other = np.array([unknown_label])
         if other.dtype.kind != labels.dtype.kind:
             labels, other = labels.astype(object), other.astype(object)
@@ -204,8 +196,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def novelty(self, X: ArrayLike) -> Array:
         """Return how strange each input is: the larger, the less like anything learned."""
-        check_is_fitted(self, "head_")
-        return self.head_.novelty(self._features(X)).numpy()
+        with self._locked():
+            return self.head_.novelty(self._of_array(X)).numpy()
 
     def predict_proba(self, X: ArrayLike) -> Array:
         """Return how probable each label is, in the order of ``classes_``.
@@ -215,14 +207,15 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         knn the shares of the vote. If it has learned since it was calibrated: NotCalibratedError.
         """
         with self._locked():
-            return self._in_order(self.head_.probabilities(self._features(X)), 0)
+            return self._in_order(self.head_.probabilities(self._of_array(X)), 0)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the logits in the order of ``classes_``; of two classes, their difference.
 
         A very low number replaces −∞, since scikit-learn's scores accept only finite numbers.
         """
-        logits = np.maximum(self._logits(X), LOWEST)
+        with self._locked():
+            logits = np.maximum(self._in_order(self.head_(self._of_array(X)), -np.inf), LOWEST)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -236,211 +229,118 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         [[0.0, 1.0]]
         """
         with self._locked():
-            z, labels = self._check(X, y, reset=False)
-            self.head_.forget(z[:], self._columns_of(labels))
+            z, codes, labels = self._of_arrays(X, y)
+            self.head_.forget(z[:], self.labels_.classes_of(labels, codes))
         return self
 
     def forget_class(self, label: object) -> Self:
         """Make it as if a label had never been seen; ``forget`` takes its samples elsewhere."""
         with self._locked():
-            self.head_.forget_class(int(self._columns_of(np.asarray([label]))[0]))
+            code = torch.zeros(1, dtype=torch.int64)
+            self.head_.forget_class(int(self.labels_.classes_of(np.asarray([label]), code)))
         return self
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to the file of its head, a safetensors file, with its labels and settings."""
-        with self._locked():
-            self._save(path)
+    def merge(self, other: "HeadClassifier") -> Self:
+        """Return a new classifier, equal to one that had learned everything that both have.
 
-    def _save(self, path: str | os.PathLike[str]) -> None:
-        head = self.head_
-        kept = self.get_params() | {
-            "options": {k: v for k, v in (self.options or {}).items() if k in head.options},
-            "random_state": self.random_state if isinstance(self.random_state, int) else None,
-        }
-        if head.passes is None:  # the others draw nothing after they were made
-            _, keys, *place = self._random.get_state(legacy=True)
-            kept["random"] = [keys.tolist(), *place]
-        parts = {
-            "class_names": head.class_names,
-            "calibration": head.calibration_part,
-            "labels": _kind_of_labels(self.classes_),
-            "classifier": kept,
-            "feature_map": (
-                None if self.feature_scale == 1 else {"divide_by": float(self.feature_scale)}
-            ),
-            "origin": getattr(self, "origin_", None),
-            "feature_names": (
-                self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None
-            ),
-        }
-        write_head(path, head.name, head.settings, head.state_dict(), parts)
+        Labels are matched by name, in whatever order they came, and so are columns that have names.
+        Both heads must be made with the same settings, and one behind a map with the same map
+        (``fresh``). What was calibrated is out of date.
 
-    def as_module(self, share: float | None = None, dtype: torch.dtype | None = None) -> Inference:
+        >>> one = HeadClassifier("mean").fit([[0.0], [9.0]], ["dog", "cat"])
+        >>> both = one.merge(HeadClassifier("mean").fit([[4.0], [30.0]], ["dog", "ant"]))
+        >>> both.classes_.tolist(), both.head_.class_counts.tolist(), both.head_.class_names
+        (['ant', 'cat', 'dog'], [1, 2, 1], ['cat', 'dog', 'ant'])
+        """
+        expect(other, HeadClassifier, "other", "a HeadClassifier")
+        check_is_fitted(self, "head_")
+        check_is_fitted(other, "head_")
+        if self.feature_scale != other.feature_scale:
+            raise MergeError(
+                f"features must be divided by one number to be merged, but feature_scale is "
+                f"{self.feature_scale} in the first and {other.feature_scale} in the second"
+            )
+        # In one order, whichever of two threads merges which with which.
+        first, second = sorted((self.head_, other.head_), key=id)
+        with first.lock, second.lock:
+            columns, order = joint_columns(self.column_names, other.column_names)
+            head = merge_heads(self.head_, other.head_, order)
+            labels = self.labels_.joined(other.labels_, head.class_names or ())
+        merged = type(self)(**self.get_params(deep=False))
+        merged._random = check_random_state(merged.random_state)
+        merged._meet(head.in_features, columns)
+        merged.head_, merged.labels_ = head, labels
+        if origin := [*getattr(self, "origin_", ()), *getattr(other, "origin_", ())]:
+            merged.origin_ = origin
+        return merged
+
+    def as_module(
+        self, unknown: float | None = None, dtype: torch.dtype | None = None
+    ) -> Inference:
         """Return what answers as a module; its classes are ``head_.class_names``, in their order.
 
         Args:
-            share: of known inputs that may be turned away, with class −1; None: none are.
+            unknown: the share of known inputs that may be turned away, with class −1; None: none.
             dtype: torch.float32 or float64; None: PyTorch's default, float32.
         """
         check_is_fitted(self, "head_")
-        return self.head_.answering(share, dtype, float(self.feature_scale))
+        return as_module(self.head_, unknown, dtype, float(self.feature_scale))
 
     def export_onnx(
         self,
         path: str | os.PathLike[str],
-        share: float | None = None,
+        unknown: float | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Write ``as_module(share, dtype)`` to an ONNX file, with the labels in its metadata."""
-        write_onnx(self.as_module(share, dtype), path)
+        """Write ``as_module(unknown, dtype)`` to an ONNX file, with the labels in its metadata."""
+        write_onnx(self.as_module(unknown, dtype), path)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to the file of its head, a safetensors file, with its labels and settings."""
+        with self._locked():
+            write_classifier(path, self.get_params(), self.__dict__)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what ``save`` wrote, or any head's file; ``partial_fit`` continues it."""
-        file = read_head(path)
-        head = head_of(file, path)
-        try:
-            clf = cls(**_settings_of(file, head))
-            clf.head_ = head
-            clf._meet(head.in_features, file.parts.get("feature_names", ()))
-            names = head.class_names or [str(c) for c in range(head.n_classes)]
-            usual = "int64" if head.class_names is None else "str"
-            clf._take_labels(_labels_of(names, file.parts.get("labels", usual)))
-            clf._random = check_random_state(clf.random_state)
-            if "origin" in file.parts:
-                clf.origin_ = [str(sentence) for sentence in file.parts["origin"]]
-            if "random" in file.parts.get("classifier", {}):
-                keys, *place = file.parts["classifier"]["random"]
-                clf._random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *place))
-        except (TypeError, ValueError, LookupError) as error:
-            raise FileFormatError(
-                f"{path} does not hold a classifier of this version: {error}"
-            ) from error
-        return clf
+        return read_classifier(path, cls)
 
-    def learn_rows(
-        self,
-        z: Tensor,
-        y: Tensor,
-        names: Sequence[str],
-        held: HeldOut | None = None,
-        columns: Sequence[str] = (),
-    ) -> Self:
-        """Learn features (n, h), on disk or in memory, in batches; classes ``y`` have ``names``.
-
-        ``columns`` are the names of the h columns, where they have any.
+    def learn(self, rows: "Rows", share: float | None = None) -> tuple[Tensor, Tensor] | None:
+        """Learn rows of a file in batches; return those held out, for ``head_.calibrate``.
 
         A first call is ``fit``, and the head's classes are then these; a later one ``partial_fit``.
         After an error it has learned the batches before: nothing is kept to undo them, since the
-        rows may be more than the memory holds. With ``held``, that share of the rows of each class
-        is not learned but put there; ``calibrate_rows`` takes it when all rows are learned.
+        rows may be more than the memory holds. A ``share`` of the rows of each class is held out.
         """
-        first = not hasattr(self, "head_")
         self._check_options()
+        first, y = not hasattr(self, "head_"), rows.labelled
         if first:
             # A single name is that of a column of vectors, and says nothing of their order.
-            self._meet(z.shape[1], columns if len(columns) > 1 else ())
-        rows = self._in_rows(z, columns)
-        if first:
-            self._begin(text_labels(names))
-            column = torch.arange(len(names))
-        else:
-            known = y.unique().tolist()
-            labels = self._labels_like(names)
-            self._welcome(labels[known])
-            self._name_classes()
-            column = torch.zeros(len(names), dtype=torch.int64)
-            column[known] = self._columns_of(labels[known])
-        classes = column[y]
-        out = None if held is None else self._hold_out(classes, held.share)
-        epochs = self._first_epochs(classes, out) if first else self.epochs or EPOCHS
-        for some, own in self._batches(rows, classes, epochs, out):
-            self.head_.observe(some, own)
-        if held is not None:
-            held.rows.append((rows[out], classes[out]))
+            self._meet(rows.z.shape[1], rows.columns if len(rows.columns) > 1 else ())
+        z = self._divided(rows)
+        labels = self._welcome(rows.names, y.unique())
+        self.head_.class_names = self.labels_.names
+        held = self._learn(z, self.labels_.classes_of(labels, y), first, share)
         # Rows that wait to be folded in are folded now, as a file would: so it makes no difference,
         # to the bit, whether the head is kept in one between two calls.
         _ = self.head_.class_counts
-        return self
+        return held
 
-    def hold_rows(
-        self,
-        z: Tensor,
-        y: Tensor,
-        names: Sequence[str],
-        held: HeldOut,
-        columns: Sequence[str] = (),
-    ) -> Self:
-        """Put features (n, h) of classes ``y``, called ``names``, aside to calibrate with."""
+    def seen(self, rows: "Rows") -> tuple[Tensor, Tensor]:
+        """Return rows of a file as the head sees them: features, and its classes."""
         check_is_fitted(self, "head_")
-        rows, labels = self._in_rows(z, columns), self._labels_like(names)
-        held.rows.append((rows[:], self._columns_of(labels[y.numpy()])))
-        return self
+        z, labels = self._divided(rows), self.labels_.like(rows.names)
+        return z[:], self.labels_.classes_of(labels, rows.labelled)
 
-    def calibrate_rows(self, held: HeldOut) -> Self:
-        """Calibrate with the rows that were held out."""
-        z, y = zip(*held.rows, strict=True)
-        self.head_.calibrate(torch.cat(z), torch.cat(y))
-        return self
+    def answer(self, rows: "Rows", unknown: float | None = None) -> tuple[Array, Array, Array]:
+        """Predict rows of a file: the label of each, how probable it is, and whether it is known.
 
-    def take_in(
-        self,
-        width: int,
-        names: Sequence[str],
-        learn: Callable[[Head, Tensor], Head],
-        said: Callable[[], str],
-    ) -> Self:
-        """Become what others make of its head, or stay as before.
-
-        Args:
-            width: the size of a feature vector.
-            names: the classes that were learned.
-            learn: gives the head that has learned them, of the one there is and their columns.
-            said: says afterwards what it was learned from, for the head's file.
-        """
-        with self._all_or_nothing():
-            self._check_options()
-            if not hasattr(self, "head_"):
-                self._meet(width)
-                self._begin(text_labels(names))
-                columns = torch.arange(len(names))
-            else:
-                self._check_width(width)
-                labels = self._labels_like(names)
-                self._welcome(labels)
-                columns = self._columns_of(labels)
-            self.head_ = learn(self.head_, columns)
-            self._name_classes()
-            self.origin_ = [*getattr(self, "origin_", ()), said()]
-        return self
-
-    def forget_rows(
-        self, z: Tensor, y: Tensor, names: Sequence[str], columns: Sequence[str] = ()
-    ) -> Self:
-        """Forget features (n, h) of classes ``y``, called ``names``."""
-        check_is_fitted(self, "head_")
-        rows, labels = self._in_rows(z, columns), self._labels_like(names)
-        self.head_.forget(rows[:], self._columns_of(labels[y.numpy()]))
-        return self
-
-    def answer_rows(
-        self, z: Tensor, unknown: float | None = None, columns: Sequence[str] = ()
-    ) -> tuple[Array, Array, Array]:
-        """Predict features (n, h), on disk or in memory.
-
-        Args:
-            z: the features.
-            unknown: the share of known inputs that may be turned away; None: none are.
-            columns: the names of the h columns, where they have any.
-
-        Returns:
-            The label of each row, how probable it is, and whether it is known.
+        At most the share ``unknown`` of known rows is taken for unknown; None: none are.
         """
         with self._locked():
-            rows = self._in_rows(z, columns)
             limit = None if unknown is None else self.head_.limit(unknown)
             size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
-            answers = [self._answer(part, limit) for part in rows.split(size)]
+            answers = [self._answer(part, limit) for part in self._divided(rows).split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
 
@@ -450,14 +350,36 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             logits, novelty = self.head_.judge(z)
             known = (novelty <= limit).numpy()
-        shares = self._in_order(self.head_.probabilities_of(logits), 0)
-        winners = shares.argmax(axis=1)
-        return self.classes_[winners], shares.max(axis=1), known
+        return self._winners(logits), self.head_.probabilities_of(logits).amax(1).numpy(), known
 
-    def label_like(self, name: str) -> Any:
-        """Return the label with this name (``class_name``), of the labels' own type."""
-        labels: dict[str, Any] = {class_name(str(label)): label for label in self.classes_.tolist()}
-        return look_up(name, labels, "class")
+    def take_in(
+        self,
+        width: int,
+        columns: Sequence[str],
+        names: Sequence[str],
+        learn: Callable[[Head, Tensor], Head],
+        said: Callable[[], str],
+    ) -> Self:
+        """Become what others make of its head, or stay as before.
+
+        Args:
+            width: the size of a feature vector.
+            columns: what its columns are called, in their order; empty: they have no names.
+            names: the classes that were learned.
+            learn: gives the head that has learned them, of the one there is and their columns.
+            said: says afterwards what it was learned from, for the head's file.
+        """
+        with self._all_or_nothing():
+            self._check_options()
+            if not hasattr(self, "head_"):
+                self._meet(width, columns)
+            check_width(width, self.n_features_in_)
+            labels = self._welcome(names, torch.arange(len(names)))
+            own = self.labels_.classes_of(labels, torch.arange(len(names)))
+            self.head_ = learn(self.head_, own)
+            self.head_.class_names = self.labels_.names
+            self.origin_ = [*getattr(self, "origin_", ()), said()]
+        return self
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -468,7 +390,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield
         except BaseException:
             if not self._has_learned_new(before):
-                self.__dict__.update(before)  # never empty in between: other threads may ask
+                # Never empty in between: other threads may ask.
+                self.__dict__.update(before)
                 for name in self.__dict__.keys() - before.keys():
                     del self.__dict__[name]
             if random is not None:
@@ -485,14 +408,14 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self.head_.lock:
             settle(self.head_)
         names = self.head_.class_names or ()
-        return len(before["classes_"]) < len(self.classes_) == len(names)
+        return len(before["labels_"].ordered) < len(self.classes_) == len(names)
 
     def _locked(self) -> Lock:
         """Return the head's lock: what it has learned and its labels change together."""
         check_is_fitted(self, "head_")
         return self.head_.lock
 
-    def _begin(self, classes: Array) -> None:
+    def _begin(self, labels: Array) -> None:
         """Make a new head whose classes are these labels, in this order."""
         options = dict(self.options or {})
         if self.lr is not None:
@@ -500,160 +423,97 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._random = check_random_state(self.random_state)
         if "seed" in options_of(self.head) and "seed" not in options:
             options["seed"] = int(self._random.randint(2**31))
-        size = (self.n_features_in_, len(classes))
+        size = (self.n_features_in_, len(labels))
         head = make_head(self.head, *size, mask=self.mask, preset=self.preset, **options)
-        self.head_ = head.double()  # as precise as scikit-learn
-        self._take_labels(classes)
+        # As precise as scikit-learn.
+        self.head_ = head.double()
+        self.labels_ = ClassLabels.of(labels)
+        self.head_.class_names = self.labels_.names
 
-    def _take_labels(self, labels: Array) -> None:
-        """Set the labels of the head's classes 0, 1, …; ``classes_`` holds them sorted."""
-        self._column = np.argsort(labels, kind="stable")
-        self.classes_ = labels[self._column]
-        self._name_classes()
+    def _welcome(self, names: Sequence[str], used: Tensor) -> Array:
+        """Return the labels with these names; those used are known from now on.
 
-    def _name_classes(self) -> None:
-        by_column = [""] * len(self.classes_)
-        for label, column in zip(self.classes_.tolist(), self._column.tolist(), strict=True):
-            by_column[column] = str(label)
-        self.head_.class_names = by_column
-
-    def _welcome(self, classes: Array) -> None:
-        """Assign the next columns of the head to new labels; ``classes_`` stays sorted."""
-        if len(classes) <= len(self.classes_) and np.isin(classes, self.classes_).all():
-            return
-        classes = unique_labels(self.classes_, classes)
-        known = np.isin(classes, self.classes_)
-        column = np.empty(len(classes), dtype=np.int64)
-        column[known] = self._column
-        column[~known] = np.arange(len(self.classes_), len(classes))
-        self.classes_, self._column = classes, column
-
-    def _check_unknown_label(self, label: object) -> None:
-        check_is_fitted(self, "head_")
-        if label in self.classes_.tolist():
-            raise OptionError(
-                f"expected an unknown_label that is not one of the classes, got {short(label)}"
-            )
-
-    def _hold_out(self, y: Tensor, share: float | None) -> Tensor | None:
-        """Choose rows to calibrate with: a share of each class, and one at least."""
-        if share is None:
-            return None
-        share = a_share(share, "calibration")
-        held = []
-        for c in y.unique().tolist():
-            own = (y == c).nonzero().flatten()
-            if len(own) < 2:
-                raise DataError(
-                    "expected at least 2 rows of each class, to learn from one and calibrate with "
-                    f"the other, got 1 of {self.head_._called(c)}"
-                )
-            n = min(max(round(share * len(own)), 1), len(own) - 1)
-            held.append(own[torch.from_numpy(self._random.permutation(len(own))[:n])])
-        return torch.cat(held).sort().values
-
-    def _first_epochs(self, y: Tensor, held: Tensor | None) -> int:
-        steps_per_epoch = -(-(len(y) - (0 if held is None else len(held))) // self.batch_size)
-        return self.epochs or max(EPOCHS, -(-STEPS // steps_per_epoch))
-
-    def _columns_of(self, labels: Array) -> Tensor:
-        """Return the head's classes of labels, which must all be known."""
-        text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.classes_))
-        if text != known_text:
-            kinds = [f"{kind_of(a.tolist()[0])}" for a in (self.classes_, labels) if len(a)]
-            raise LabelError(f"expected labels such as {' and not '.join(kinds)}")
-        place = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
-        unknown = np.flatnonzero(self.classes_[place] != labels)
-        if len(unknown):
-            row = int(unknown[0])
-            few = ", ".join(map(str, self.classes_[:5].tolist()))
-            more = ", …" if len(self.classes_) > 5 else ""
-            raise LabelError(
-                f"unknown label '{short(labels[row])}' in row {row}; there are: {few}{more}"
-            )
-        return torch.from_numpy(self._column[place])
-
-    def _labels_like(self, names: Sequence[str]) -> Array:
-        """Return labels, as a file of features names them, of the type that the classifier has."""
-        try:
-            return _labels_of(names, _kind_of_labels(self.classes_))
-        except ValueError as error:
-            raise LabelError(
-                f"expected labels of type {self.classes_.dtype}, as those of the classifier, got "
-                f"{', '.join(map(short, names[:3]))}"
-            ) from error
-
-    def _check_width(self, width: int) -> None:
-        if width != self.n_features_in_:
-            raise ShapeError(
-                f"expected {self.n_features_in_} features per row, as the head has learned, got "
-                f"{width}"
-            )
+        The first labels that there are begin a new head, whether they are used or not.
+        """
+        if not hasattr(self, "head_"):
+            labels = text_labels(names)
+            self._begin(labels)
+        else:
+            labels = self.labels_.like(names)
+            self.labels_ = self.labels_.with_new(labels[used.numpy()])
+        return labels
 
     def _meet(self, width: int, columns: Sequence[str] = ()) -> None:
         """Take the size of a feature vector, and the names of its columns if they have any."""
-        self.n_features_in_ = width
         self.__dict__.pop("feature_names_in_", None)
-        if len(columns):
-            if len(columns) != width or not all(isinstance(name, str) for name in columns):
-                raise ShapeError(f"expected {width} names of columns, got {short(columns)}")
-            self.feature_names_in_ = np.array(columns, dtype=object)
+        self.__dict__.update(learned_columns(width, columns))
 
-    def _in_rows(self, z: Tensor, columns: Sequence[str]) -> Divided:
-        """Return features of a file as the head may see them, columns in the learned order."""
-        self._check_width(z.shape[1])
-        learned = getattr(self, "feature_names_in_", None)
-        if learned is not None and len(columns) > 1 and list(columns) != learned.tolist():
-            z = z[:, _order_of(columns, learned.tolist())]
-        return Divided(z, self.feature_scale)
+    def _learn(
+        self, z: Divided, y: Tensor, first: bool, share: float | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Learn rows of the head's classes ``y``, but for a share; return the rows held out."""
+        learned, held = torch.ones(len(y), dtype=torch.bool), None
+        if share is not None:
+            held = draw_share(
+                y, a_share(share, "calibration"), self._random, partial(called, self.head_)
+            )
+            learned[held] = False
+        for rows, own in self._batches(z, y, learned, first):
+            self.head_.observe(rows, own)
+        return None if held is None else (z[held], y[held])
 
     def _batches(
-        self, z: Divided, y: Tensor, epochs: int, held: Tensor | None = None
+        self, z: Divided, y: Tensor, learned: Tensor, first: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield rows to learn, all but those held out; those on disk are read a batch at a time."""
-        learned = torch.ones(len(y), dtype=torch.bool)
-        if held is not None:
-            learned[held] = False
-        if self.head_.passes is not None:  # in the order of the data, without a copy
-            for _ in range(self.head_.passes):
-                parts = (t.split(self.batch_size) for t in (y, learned))
-                for some, own, wanted in zip(z.split(self.batch_size), *parts, strict=True):
-                    yield some if held is None else some[wanted], own[wanted]
-            return
-        place = learned.nonzero().flatten()
-        for _ in range(epochs):  # shuffled, since they see the data often
-            generator = torch.Generator().manual_seed(int(self._random.randint(2**31)))
-            for batch in shuffled_batches(len(place), self.batch_size, generator):
-                rows = place[batch]
-                yield z[rows], y[rows]
+        """Yield the rows to learn as often as the head wants to see them."""
+        size = self.batch_size
+        for _ in range(self.head_.passes or 0):
+            yield from in_order(z, y, size, learned)
+        if self.head_.passes is None:
+            # A small set that comes first is shown more often, until it makes enough steps.
+            enough = -(-STEPS // -(-int(learned.sum()) // size)) if first else 0
+            for _ in range(self.epochs or max(EPOCHS, enough)):
+                yield from shuffled(z, y, size, learned, self._random)
 
-    def _named_batches(self, z: Divided, y: Tensor, epochs: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _named_batches(self, z: Divided, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield rows to learn, then name their classes: so that is part of the head's change."""
-        yield from self._batches(z, y, epochs)
-        self._name_classes()
+        yield from self._batches(z, y, torch.ones(len(y), dtype=torch.bool), first=False)
+        self.head_.class_names = self.labels_.names
 
-    def _logits(self, X: ArrayLike) -> Array:
-        check_is_fitted(self, "head_")
-        return self._in_order(self.head_(self._features(X)), -np.inf)
+    @property
+    def column_names(self) -> list[str]:
+        """What the columns of features are called, in the learned order; empty: no names."""
+        return self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else []
 
-    def _features(self, X: ArrayLike) -> Tensor:
-        z = validate_data(self, self._named(X), reset=False, **_FEATURES)
+    def _divided(self, rows: "Rows") -> Divided:
+        """Return features of a file as the head may see them, columns in the learned order."""
+        check_width(rows.z.shape[1], self.n_features_in_, rows.columns)
+        z = columns_in_order(rows.z, rows.columns, self.column_names)
+        return Divided(z, self.feature_scale)
+
+    def _of_array(self, X: ArrayLike) -> Tensor:
+        """Return the features of an array or a frame, as the head may see them."""
+        frame = frame_in_learned_order(X, self.column_names)
+        z = validate_data(self, frame, reset=False, **_FEATURES)
         return Divided(_tensor(z), self.feature_scale)[:]
 
-    def _named(self, X: ArrayLike) -> ArrayLike:
-        """Return a frame with the columns that were learned, whatever their order, in theirs.
+    def _of_arrays(
+        self, X: ArrayLike, y: ArrayLike, reset: bool = False
+    ) -> tuple[Divided, Tensor, Array]:
+        """Return features, codes (n,) of their labels, and the labels (k,), sorted."""
+        self._check_options()
+        frame = X if reset else frame_in_learned_order(X, self.column_names)
+        z, given = validate_data(self, frame, y, reset=reset, **_FEATURES)
+        check_classification_targets(given)
+        if given.dtype.kind == "O" and not all(isinstance(label, str) for label in given):
+            raise LabelError("labels must be all text or all numbers, got both")
+        labels, codes = np.unique(given, return_inverse=True)
+        labels = text_labels(labels.tolist()) if labels.dtype.kind == "O" else labels
+        return Divided(_tensor(z), self.feature_scale), torch.from_numpy(codes), labels
 
-        Other names are left to scikit-learn, which refuses them in its own words.
-        """
-        learned = getattr(self, "feature_names_in_", None)
-        names = getattr(X, "columns", None)
-        if learned is None or names is None or not hasattr(X, "__getitem__"):
-            return X
-        wanted, there = learned.tolist(), list(names)
-        if not all(isinstance(name, str) for name in there):  # those of pyarrow are its columns
-            return X
-        mixed = there != wanted and Counter(there) == Counter(wanted)
-        return X[wanted] if mixed and len(set(wanted)) == len(wanted) else X
+    def _winners(self, logits: Tensor) -> Array:
+        labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]
+        return labels
 
     def _in_order(self, answers: Tensor, missing: float) -> Array:
         """Return answers (n, n_classes) of the head in the order of ``classes_``."""
@@ -661,24 +521,16 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # A label that ``classes`` has only named has no column until it is seen.
         if lacking := len(self.classes_) - found.shape[1]:
             found = np.pad(found, ((0, 0), (0, lacking)), constant_values=missing)
-        return found[:, self._column]
-
-    def _check(self, X: ArrayLike, y: ArrayLike, reset: bool) -> tuple[Divided, Array]:
-        self._check_options()
-        named = X if reset else self._named(X)
-        z, labels = validate_data(self, named, y, reset=reset, **_FEATURES)
-        check_classification_targets(labels)
-        return Divided(_tensor(z), self.feature_scale), labels
+        return found[:, self.labels_.column]
 
     def _check_options(self) -> None:
-        if self.batch_size < 1:
-            raise OptionError(f"expected batch_size of at least 1, got {self.batch_size}")
-        if self.epochs is not None and self.epochs < 1:
-            raise OptionError(f"expected epochs of at least 1, got {self.epochs}")
+        whole(self.batch_size, "batch_size", least=1)
+        if self.epochs is not None:
+            whole(self.epochs, "epochs", least=1)
         if self.calibration is not None:
             a_share(self.calibration, "calibration")
         if not 0 < self.feature_scale < np.inf:
-            raise OptionError(f"expected feature_scale above 0, got {self.feature_scale}")
+            raise OptionError(f"feature_scale must be above 0, got {self.feature_scale}")
 
 
 # NaN is looked for here: scikit-learn does not say in which row it is.
@@ -691,58 +543,3 @@ def _tensor(z: Array) -> Tensor:
     if not (are_usable(tensor) or tensor.isfinite().all()):
         raise bad_features(tensor)
     return tensor
-
-
-def _order_of(columns: Sequence[str], learned: Sequence[str]) -> list[int]:
-    """Return where each learned column is; refuse columns that are not the learned ones."""
-    place = {name: at for at, name in enumerate(columns)}
-    if place.keys() == set(learned) and len(place) == len(columns) == len(learned):
-        return [place[name] for name in learned]
-    missing = [f"'{name}' is missing" for name in learned if name not in place]
-    new = [f"'{name}' was not among them" for name in columns if name not in set(learned)]
-    found = [*missing[:3], *new[:3]] or ["some occur twice"]
-    more = ", …" if len(missing) > 3 or len(new) > 3 else ""
-    raise DataError(f"expected the columns that the head has learned: {', '.join(found)}{more}")
-
-
-def text_labels(names: Sequence[str]) -> Array:
-    """Return labels that are text; NumPy's own type would drop a NUL at the end of one."""
-    return np.array(names, dtype=object if any(n.endswith("\0") for n in names) else np.str_)
-
-
-def _kind_of_labels(labels: Array) -> str:
-    """Return the name of the labels' type, so that names can be turned back into labels."""
-    if labels.dtype.kind == "U":
-        return "str"
-    if labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels):
-        return "object"
-    if labels.dtype.kind in "biuf":
-        return labels.dtype.name
-    raise LabelError(f"expected labels that are text or numbers, got {labels.dtype}")
-
-
-def _labels_of(names: Sequence[str], kind: str) -> Array:
-    """Return the labels with these names, of a type that ``_kind_of_labels`` named."""
-    if kind in ("str", "object"):
-        return np.array(names, dtype=object) if kind == "object" else text_labels(names)
-    dtype = np.dtype(kind)
-    if dtype.kind == "b":
-        look = {"True": True, "False": False}
-        return np.array([look_up(name, look, "label") for name in names])
-    if dtype.kind in "iu":
-        return np.array([int(name) for name in names], dtype=dtype)
-    return np.array([float(name) for name in names], dtype=dtype)
-
-
-def _settings_of(file: HeadFile, head: Head) -> dict[str, Any]:
-    """Return what makes such a classifier; of a head's own file, what made the head."""
-    kept = dict(file.parts.get("classifier", {}))
-    kept.pop("random", None)
-    if kept:
-        kept["options"] = kept.get("options") or None
-        scale = file.parts.get("feature_map", {}).get("divide_by", 1.0)
-        return kept | {"feature_scale": scale}
-    options = dict(head.options)
-    mask, lr = options.pop("mask", None), options.pop("lr", None)
-    given = {"head": file.name, "mask": mask, "lr": lr, "preset": head.preset}
-    return given | {"options": options or None}

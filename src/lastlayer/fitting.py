@@ -1,27 +1,33 @@
-"""From data to a saved classifier: fit, train further, predict, forget."""
+"""From data to a saved classifier: fit, train further, predict, forget, merge."""
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import polars as pl
+import torch
+from torch import Tensor
 
-from lastlayer.arguments import a_path, choice, whole
 from lastlayer.catalogue import card_of, split_name
-from lastlayer.errors import DataError, OptionError, ShapeError
-from lastlayer.estimator import HeadClassifier, HeldOut
-from lastlayer.features.rows import CHOICES, Rows, Source, read_rows
-from lastlayer.features.tables.opening import is_dataset
-from lastlayer.names import class_name
-from lastlayer.progress import Tell
-from lastlayer.shards.fit import fit_shards
-from lastlayer.shards.listing import Sharded, is_sharded, list_shards
-from lastlayer.shards.local import Local
-from lastlayer.shards.on_ray import OnRay
-from lastlayer.shards.reading import Wish
+from lastlayer.cluster import Cluster
+from lastlayer.core.checks import a_path, choice, whole
+from lastlayer.core.names import class_name
+from lastlayer.core.progress import Tell
+from lastlayer.data.rows import CHOICES, Rows, Source, read_rows
+from lastlayer.data.shard_list import Sharded, is_sharded, list_shards
+from lastlayer.data.tables.open_table import is_dataset
+from lastlayer.data.tables.which_columns import Selection
+from lastlayer.errors import DataError, MergeError, OptionError
+from lastlayer.estimator import HeadClassifier
+from lastlayer.evaluate.shard_tasks import do
+from lastlayer.evaluate.shards import fit_shards
+from lastlayer.heads import make_head
 
 Path_ = str | os.PathLike[str]
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -34,7 +40,7 @@ def fit(
     rows: str = "train",
     embedding: str | None = None,
     label: str | None = None,
-    random_state: int | None = 0,
+    seed: int = 0,
     broken: str = "stop",
     parts: Path_ | None = None,
     ray: str | None = None,
@@ -51,7 +57,7 @@ def fit(
         rows: ``train``, ``validation``, ``test`` or ``all``.
         embedding: The columns of embeddings, if ``data`` is a table.
         label: The label column to learn, if not the usual one.
-        random_state: Of what is random in a new head and its training.
+        seed: Decides what is random in a new head and its training.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
         parts: A folder for partial results from shards: called again after a kill, the
             work resumes from there. On a cluster all nodes must see it. What is left in it, the
@@ -69,41 +75,30 @@ def fit(
     >>> clf.predict(data.test.z[:3].numpy()).tolist()
     ['dog', 'ship', 'ship']
     """
-    if random_state is not None:
-        whole(random_state, "random_state", least=0, most=2**32 - 1)
-    sharded = goes_by_shards(data, head)
+    whole(seed, "seed", least=0, most=2**32 - 1)
+    sharded, share = goes_by_shards(data, head), settings.get("calibration")
     if not sharded and (ray is not None or parts is not None or broken != "stop"):
-        raise OptionError(
-            "expected a folder or a pattern of shards: ray, parts and broken are for them"
-        )
-    share = settings.get("calibration")
+        raise OptionError("ray, parts and broken are for shards: a folder, a pattern or a list")
     if sharded and share is not None:
         raise OptionError(
             "cannot hold out rows of shards to calibrate with: leave out calibration, and "
             "calibrate the head afterwards, with rows that are in no shard"
         )
-    held = None if share is None else HeldOut(share)
-    found = [] if sharded else read_rows(cast(Source, data), rows, embedding=embedding, label=label)
-    if isinstance(head, HeadClassifier):
-        clf = head
-    elif is_head_file(head):
-        clf = HeadClassifier.load(head)
-    else:
-        clf = HeadClassifier(str(head), random_state=random_state, **settings)
-        settings = {}
-    _go_on_with(clf, settings)
+    clf = _classifier(head, seed, settings)
     if sharded:
-        wish = Wish(choice(rows, CHOICES, "rows"), embedding, label)
-        runner = Local() if ray is None else OnRay(ray)
+        _check_mergeable(clf)
+        selection = Selection(choice(rows, CHOICES, "rows"), embedding, label)
         how: dict[str, Any] = {"parts": parts, "broken": broken, "progress": progress}
-        try:
-            return fit_shards(cast(Sharded, data), clf, wish, runner=runner, **how)
-        finally:
-            runner.close()
-    for part in found:
-        _check_columns(clf, part)
-        clf.learn_rows(part.z, labels_of(part), part.names, held, part.columns)
-    return clf if held is None else clf.calibrate_rows(held)
+        if ray is None:
+            return fit_shards(cast(Sharded, data), clf, selection, **how)
+        with closing(Cluster(ray)) as cluster:
+            how |= {"run": partial(cluster.run, do), "check": cluster.check_nodes}
+            return fit_shards(cast(Sharded, data), clf, selection, **how)
+    found = _rows(clf, cast(Source, data), rows, embedding, label)
+    held = [clf.learn(part, share) for part in found]
+    if share is not None:
+        _calibrate(clf, [rows for rows in held if rows is not None])
+    return clf
 
 
 def predict(
@@ -124,11 +119,10 @@ def predict(
         A table of label and probability, with the split of each row where there are several; and
         the share of right answers among those that are given, in each split that has labels.
     """
-    parts = read_rows(data, rows, embedding=embedding, label=label, labelled=False)
+    parts = _rows(clf, data, rows, embedding, label, labelled=False)
     tables, right = [], {}
     for part in parts:
-        _check_columns(clf, part)
-        labels, probability, known = clf.answer_rows(part.z, unknown, part.columns)
+        labels, probability, known = clf.answer(part, unknown)
         split = {"split": [part.split] * len(labels)} if len(parts) > 1 else {}
         table = pl.DataFrame({"label": _writable(labels), "probability": probability, **split})
         tables.append(table.with_columns(pl.when(pl.Series(known)).then("label").alias("label")))
@@ -143,7 +137,7 @@ def calibrate(
     clf: HeadClassifier, data: Source, *, rows: str = "validation", embedding: str | None = None,
     label: str | None = None,
 ) -> None:  # fmt: skip
-    """Find out how sure a classifier may be, on rows of features or of a table.
+    """Calibrate a classifier on rows of features or of a table.
 
     Args:
         clf: The classifier; what it answers does not change.
@@ -152,22 +146,19 @@ def calibrate(
         embedding: As ``fit`` takes it.
         label: As ``fit`` takes it.
     """
-    held = HeldOut()
-    for part in read_rows(data, rows, embedding=embedding, label=label):
-        _check_columns(clf, part)
-        clf.hold_rows(part.z, labels_of(part), part.names, held, part.columns)
-    clf.calibrate_rows(held)
+    parts = _rows(clf, data, rows, embedding, label)
+    _calibrate(clf, [clf.seen(part) for part in parts])
 
 
 def forget(
-    clf: HeadClassifier, data: Source, *, rows: str = "train", embedding: str | None = None,
+    clf: HeadClassifier, data: Source | None, *, rows: str = "train", embedding: str | None = None,
     label: str | None = None, only: str | None = None,
 ) -> int:  # fmt: skip
     """Make a classifier forget rows of features or of a table; all of them, or those of a class.
 
     Args:
         clf: The classifier, which is changed if all of them can be forgotten, or not at all.
-        data: What ``fit`` takes.
+        data: What ``fit`` takes; None: everything that was learned of the class ``only``.
         rows: As ``fit`` takes them.
         embedding: As ``fit`` takes it.
         label: As ``fit`` takes it.
@@ -176,22 +167,91 @@ def forget(
     Returns:
         How many rows were forgotten.
     """
-    parts = read_rows(data, rows, embedding=embedding, label=label)
+    if data is None:
+        return _forget_class(clf, only)
+    parts = _rows(clf, data, rows, embedding, label)
     if len(parts) > 1:
-        raise OptionError("expected one split to forget, got several: choose one with rows")
-    (part,) = parts
-    _check_columns(clf, part)
-    z, y = part.z, labels_of(part)
+        raise OptionError("rows must be one split to forget, got several: choose one with rows")
+    (part,), y = parts, parts[0].labelled
     if only is not None:
-        names: list[str] = [class_name(label) for label in part.names]
-        if only not in names:
-            raise DataError(f"expected rows of '{only}' to forget, but there are none")
-        mine = y == names.index(only)
-        z, y = z[mine], y[mine]
+        names: list[str] = [class_name(name) for name in part.names]
+        mine = y == (names.index(only) if only in names else -1)
+        part, y = replace(part, z=part.z[mine], y=y[mine]), y[mine]
     if not len(y):
-        raise DataError("expected rows to forget, but there are none")
-    clf.forget_rows(z, y, part.names, part.columns)
+        raise DataError(f"there are no rows{f' of {only!r}' if only else ''} to forget")
+    with clf.head_.lock:
+        clf.head_.forget(*clf.seen(part))
     return len(y)
+
+
+def _rows(
+    clf: HeadClassifier, data: Source, rows: str, embedding: str | None, label: str | None,
+    labelled: bool = True,
+) -> list[Rows]:  # fmt: skip
+    """Read rows of features or of a table for a classifier, which may know their columns."""
+    how: dict[str, Any] = {"embedding": embedding, "label": label, "labelled": labelled}
+    return read_rows(data, rows, **how, columns=clf.column_names)
+
+
+def merge(*heads: Path_ | HeadClassifier) -> HeadClassifier:
+    """Merge heads into one that equals having learned everything that each of them has.
+
+    Args:
+        *heads: Two or more files of heads, or classifiers. They must be made with the same
+            settings, and heads behind a map with the same map: ``fit(data, like=head)`` makes such
+            heads. Labels are matched by name, and so are columns that have names.
+
+    Returns:
+        A new classifier; those it was made of stay as they are.
+    """
+    if len(heads) < 2:
+        raise OptionError(f"merge takes at least two heads, got {len(heads)}")
+    _check_different(heads)
+    first, *others = (
+        f"head {place}" if isinstance(head, HeadClassifier) else str(head)
+        for place, head in enumerate(heads, 1)
+    )
+    merged = _opened(heads[0])
+    rows = [_learned(merged)]
+    for name, head in zip(others, heads[1:], strict=True):
+        other = _opened(head)
+        try:
+            merged = merged.merge(other)
+        except (MergeError, DataError) as error:
+            raise MergeError(f"cannot merge {first} with {name}: {error}") from error
+        rows.append(_learned(other))
+    said = f"merged {len(heads)} heads of {', '.join(rows[:-1])} and {rows[-1]} rows"
+    merged.origin_ = [*getattr(merged, "origin_", ()), said]
+    return merged
+
+
+def _check_different(heads: Sequence[Path_ | HeadClassifier]) -> None:
+    """Refuse to merge a head with itself: its rows would count twice."""
+    seen: set[object] = set()
+    for head in heads:
+        same = id(head) if isinstance(head, HeadClassifier) else a_path(head, "head").resolve()
+        if same in seen:
+            what = "a classifier" if isinstance(head, HeadClassifier) else str(head)
+            raise OptionError(f"{what} is given twice: its rows would count twice")
+        seen.add(same)
+
+
+def _opened(head: Path_ | HeadClassifier) -> HeadClassifier:
+    return head if isinstance(head, HeadClassifier) else HeadClassifier.load(head)
+
+
+def _learned(clf: HeadClassifier) -> str:
+    counts = clf.head_.class_counts
+    return "unknown" if counts is None else f"{int(counts.sum())}"
+
+
+def _forget_class(clf: HeadClassifier, name: str | None) -> int:
+    if name is None:
+        raise OptionError("pass rows to forget, or the name of a class")
+    label, counts = clf.labels_.called(name), clf.head_.class_counts
+    forgotten = 0 if counts is None else int(counts[clf.labels_.names.index(str(label))])
+    clf.forget_class(label)
+    return forgotten
 
 
 def _writable(labels: Any) -> Any:
@@ -201,18 +261,18 @@ def _writable(labels: Any) -> Any:
     return [class_name(x) if _SURROGATE.search(x) else x for x in labels.tolist()]
 
 
-def update(path: Path, change: Callable[[HeadClassifier], object], out: Path) -> HeadClassifier:
-    """Change the classifier in a file; ``out`` is the old one or the new one at any moment.
+@contextmanager
+def changing(path: Path, out: Path) -> Iterator[HeadClassifier]:
+    """Yield the classifier in a file to be changed; then write it to ``out``, whole or not at all.
 
     A file that another process has changed in the meantime is left alone.
     """
     before = _version(path)
     clf = HeadClassifier.load(path)
-    change(clf)
+    yield clf
     if _version(path) != before:
         raise OptionError(f"{path} was changed by another process meanwhile: rerun the command")
     clf.save(out)
-    return clf
 
 
 def goes_by_shards(data: object, head: Path_ | HeadClassifier) -> bool:
@@ -245,55 +305,33 @@ def is_head_file(head: Path_) -> bool:
     return not isinstance(head, str) or path.suffix == ".safetensors" or path.is_file()
 
 
-def _check_columns(clf: HeadClassifier, part: Rows) -> None:
-    """Refuse a table whose columns are not as many as the head has learned, and name them."""
-    names, learned = part.columns, getattr(clf, "n_features_in_", None)
-    if len(names) < 2 or learned in (None, len(names)):
+def _check_mergeable(clf: HeadClassifier) -> None:
+    """Refuse a head that cannot be learned in parts before anything is read."""
+    if hasattr(clf, "head_"):
+        clf.head_.fresh()
         return
-    missing = _missing(names, learned)
-    few = ", ".join([*missing[:5], *(["…"] if len(missing) > 5 else [])])
-    lacking = f"{few} {'is' if len(missing) == 1 else 'are'} missing"
-    raise ShapeError(
-        f"expected {learned} features per row, as the head has learned, got {len(names)}: "
-        + (lacking if missing else f"columns {names[0]} to {names[-1]}")
-    )
+    options = dict(clf.options or {}) | ({} if clf.lr is None else {"lr": clf.lr})
+    make_head(clf.head, in_features=1, mask=clf.mask, preset=clf.preset, **options).fresh()
 
 
-def _missing(names: Sequence[str], n: int) -> list[str]:
-    """Return which of ``n`` numbered columns are not there, where their numbers tell.
-
-    >>> _missing(["z_0", "z_1", "z_3"], 4), _missing(["z1", "z3"], 3), _missing(["z1", "z2"], 3)
-    (['z_2'], ['z2'], [])
-    >>> _missing(["z01", "z03"], 3), _missing([f"z{k}" for k in range(3, 13)], 12)
-    (['z02'], ['z1', 'z2'])
-    """
-    prefix = names[0].rstrip("0123456789")
-    tails = [name.removeprefix(prefix) for name in names]
-    if not all(tail.isdecimal() for tail in tails):
-        return []
-    padded = any(tail.startswith("0") and len(tail) > 1 for tail in tails)
-    numbers, digits = {int(tail) for tail in tails}, len(tails[0]) if padded else 1
-    first = 0 if 0 in numbers else 1
-    if max(numbers) > n - 1 + first or (first and n not in numbers):
-        return []  # it is not known where they begin or end
-    lacking = sorted(set(range(first, n + first)) - numbers)
-    return [f"{prefix}{number:0{digits}}" for number in lacking]
-
-
-def labels_of(part: Rows) -> Any:
-    """Return the labels of rows, which there must be."""
-    if part.y is None:
-        raise DataError("expected labels for these rows, but there are none")
-    return part.y
-
-
-def _go_on_with(clf: HeadClassifier, settings: dict[str, Any]) -> None:
-    wrong = settings.keys() - {"epochs", "batch_size", "calibration"}
-    if wrong:
+def _classifier(
+    head: Path_ | HeadClassifier, seed: int, settings: dict[str, Any]
+) -> HeadClassifier:
+    """Return a new classifier, or the one that is trained further."""
+    if not isinstance(head, HeadClassifier) and not is_head_file(head):
+        return HeadClassifier(str(head), random_state=seed, **settings)
+    if wrong := settings.keys() - {"epochs", "batch_size", "calibration"}:
         raise OptionError(
             f"a head that is trained further keeps its settings: leave out {', '.join(wrong)}"
         )
+    clf = _opened(head)
     clf.set_params(**settings)
+    return clf
+
+
+def _calibrate(clf: HeadClassifier, held: Sequence[tuple[Tensor, Tensor]]) -> None:
+    z, y = zip(*held, strict=True)
+    clf.head_.calibrate(torch.cat(z), torch.cat(y))
 
 
 def _version(path: Path) -> tuple[int, int, int]:

@@ -6,7 +6,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 import torch
-from small_streams import blobs, noise
 from typer.testing import CliRunner
 
 import lastlayer as ll
@@ -15,6 +14,7 @@ from lastlayer.advice.references import AT_ONCE, SOFTMAX
 from lastlayer.cli import app, main
 from lastlayer.errors import DataError, LabelError, OptionError, UnknownNameError
 from lastlayer.heads import MeanHead
+from small_streams import blobs, noise
 
 HEADS = ["linear", "cosine+single", "mean", "slda", "knn"]
 
@@ -33,8 +33,8 @@ def test_the_answer_names_the_head_and_its_rows(advice):
 
 def test_fit_gives_what_was_judged(advice):
     classifier = advice.fit()
-    course = advice.course
-    right = classifier.predict(course.test_z.numpy()) == course.test_y.numpy().astype(str)
+    stream = advice.data
+    right = classifier.predict(stream.test_z.numpy()) == stream.test_y.numpy().astype(str)
     assert right.mean() == pytest.approx(advice.tested.scores.of(advice.head), abs=0.02)
 
 
@@ -58,7 +58,7 @@ def test_a_head_trained_by_gradient_is_fitted_as_it_was_judged():
     classifier = advice.fit()
     assert classifier.lr == advice.table["lr"][0]
     assert classifier.feature_scale == advice.judgement.scale
-    right = classifier.predict(advice.course.test_z) == advice.course.test_y.numpy().astype(str)
+    right = classifier.predict(advice.data.test_z) == advice.data.test_y.numpy().astype(str)
     assert right.mean() == pytest.approx(advice.tested.scores.of("cosine+single"), abs=0.1)
 
 
@@ -91,7 +91,7 @@ def test_of_two_identical_heads_it_says_that_it_cannot_tell(monkeypatch):
     """A head that nobody has seen before joins by its card alone."""
     card = replace(catalogue.HEADS["mean"], name="twin", home=f"{__name__}:Twin")
     monkeypatch.setattr(catalogue, "HEADS", {**catalogue.HEADS, "twin": card})
-    monkeypatch.setattr("lastlayer.names.get_close_matches", lambda *_, **__: [])
+    monkeypatch.setattr("lastlayer.core.names.get_close_matches", lambda *_, **__: [])
     advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["twin", "mean"])
     assert advice.head == "mean"
     assert "twin gives the same answers" in advice.answer
@@ -183,7 +183,7 @@ def test_one_task_is_everything_at_once():
 
 def test_one_class_leaves_nothing_to_choose():
     data = ll.FeatureSet(torch.randn(20, 2), {"y": torch.zeros(20, dtype=torch.int64)})
-    with pytest.raises(LabelError, match="at least two classes of 'y'"):
+    with pytest.raises(LabelError, match="'y' must have at least two classes"):
         ll.advise(data)
 
 
@@ -232,7 +232,7 @@ def test_nan_is_refused_with_its_row():
 def test_tasks_that_do_not_divide_the_classes_are_shared_out():
     data = blobs(n=700, n_classes=7)
     advice = ll.advise(data, "incremental:3", heads=["mean"])
-    assert [len(rows) for rows in advice.course.tasks] == [300, 200, 200]
+    assert [len(rows) for rows in advice.data.tasks] == [300, 200, 200]
     assert any("so the tasks get 3, 2, 2" in text for text in advice.stream.sentences)
     with pytest.raises(OptionError, match="at most one for each of the 7 classes, got 8"):
         ll.advise(data, "incremental:8")
@@ -248,7 +248,7 @@ def test_wrong_names_get_the_nearest_right_one():
 def test_sources_stay_together():
     data = blobs(n=400, noise=1.0, source=torch.arange(400) // 8)
     advice = ll.advise(data, "incremental:2", heads=["mean", "slda"], group="source")
-    source = advice.course.group
+    source = advice.data.group
     for split in advice.judgement.splits:
         learned = source[torch.cat(split.tasks)]
         assert not set(source[split.held].tolist()) & set(learned.tolist())
@@ -346,4 +346,4 @@ def test_the_command_stopped_says_that_nothing_was_written(tmp_path, monkeypatch
 def test_the_command_wants_one_stream(tmp_path):
     result = CliRunner().invoke(app, ["advise", "mine.safetensors", "--by", "a", "--scenario", "b"])
     assert isinstance(result.exception, OptionError)
-    assert "expected one of --scenario" in str(result.exception)
+    assert "give one of --scenario" in str(result.exception)

@@ -3,29 +3,28 @@
 import numpy as np
 import pytest
 import torch
-from small_streams import blobs, noise
 
 from lastlayer.advice.choosing import Scores, choose
-from lastlayer.advice.course import lay_out
-from lastlayer.advice.judging import Judgement, Verdict, judge
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
-from lastlayer.advice.split import Split
+from lastlayer.data import FeatureSet
 from lastlayer.errors import OptionError
-from lastlayer.features import FeatureSet
+from lastlayer.evaluate.judge import Judgement, Verdict, judge
+from lastlayer.evaluate.stream import Split, lay_out
+from small_streams import blobs, noise
 
 
 def _judgement(answers):
     """Candidates with given answers on 10,000 held-out rows whose right answer is 0."""
     n = len(next(iter(answers.values())))
     y = torch.zeros(n, dtype=torch.int64)
-    course = lay_out(FeatureSet(torch.zeros(n + 4, 3), {"y": torch.cat([y, 1 + y[:4]])}), None)
+    stream = lay_out(FeatureSet(torch.zeros(n + 4, 3), {"y": torch.cat([y, 1 + y[:4]])}), None)
     held = torch.arange(n)
     verdicts = {
         name: Verdict(name, (given,), torch.zeros(1), latency=1e-3)
         for name, given in answers.items()
     }
     split = Split((torch.arange(n, n + 4),), held)
-    return course, Judgement(verdicts, [split], (y,), (0,), torch.tensor([n]), 1.0, 5)
+    return stream, Judgement(verdicts, [split], (y,), (0,), torch.tensor([n]), 1.0, 5)
 
 
 def _wrong(*rows, n=10_000):
@@ -36,15 +35,15 @@ def _wrong(*rows, n=10_000):
 
 
 def test_the_best_is_chosen_over_a_thriftier_one_that_is_worse():
-    course, judgement = _judgement({"mean": _wrong(slice(0, 500)), "knn": _wrong(slice(0, 100))})
-    choice = choose(course, judgement, Needs())
+    stream, judgement = _judgement({"mean": _wrong(slice(0, 500)), "knn": _wrong(slice(0, 100))})
+    choice = choose(stream, judgement, Needs())
     assert (choice.head, choice.level) == ("knn", ())
     assert choice.behind["mean"].low > 0.03
 
 
 def test_a_thriftier_one_takes_its_place_if_shown_to_be_as_good():
-    course, judgement = _judgement({"mean": _wrong(slice(0, 110)), "knn": _wrong(slice(0, 100))})
-    choice = choose(course, judgement, Needs())
+    stream, judgement = _judgement({"mean": _wrong(slice(0, 110)), "knn": _wrong(slice(0, 100))})
+    choice = choose(stream, judgement, Needs())
     assert (choice.head, choice.best) == ("mean", "knn")
     assert choice.behind["mean"].high < 0.005
 
@@ -70,15 +69,15 @@ def test_identical_heads_are_one_line_and_the_thriftier_is_chosen():
     ids=["some", "all"],
 )
 def test_on_pure_noise_nothing_is_learned(heads):
-    course = lay_out(noise(), "incremental:5")
-    choice = choose(course, judge(course, heads), Needs())
+    stream = lay_out(noise(), "incremental:5")
+    choice = choose(stream, judge(stream, heads), Needs())
     assert not choice.learned
     assert choice.level
 
 
 def test_what_can_be_learned_is_told_from_noise():
-    course = lay_out(blobs(), "incremental:2")
-    assert choose(course, judge(course, ["mean", "slda"]), Needs()).learned
+    stream = lay_out(blobs(), "incremental:2")
+    assert choose(stream, judge(stream, ["mean", "slda"]), Needs()).learned
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_what_can_be_learned_is_told_from_noise():
         (Needs(linear=True), "median"),
         (Needs(no_samples=True), "slda"),
         (Needs(memory=read_bytes("100B")), "linear"),
-        (Needs(forgettable=True, linear=True, no_samples=True), "slda"),
+        (Needs(forgets=True, linear=True, no_samples=True), "slda"),
         (Needs(latency=read_seconds("2ms")), "knn"),
     ],
 )
@@ -135,5 +134,5 @@ def test_rows_of_one_source_widen_the_interval():
 
 @pytest.mark.parametrize("text", ["", "1 XB", "-1MB", "0", "1e400MB"])
 def test_sizes_that_are_none(text):
-    with pytest.raises(OptionError, match="expected a size"):
+    with pytest.raises(OptionError, match="memory must be a size"):
         read_bytes(text)

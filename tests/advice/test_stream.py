@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from small_streams import blobs
 
 import lastlayer as ll
-from lastlayer.advice.course import lay_out
-from lastlayer.advice.stream import describe, moved_classes
+from lastlayer.advice.stream_words import describe, moved_classes
+from lastlayer.evaluate.stream import lay_out
+from small_streams import blobs
 
 
 def _returning(shift, seed=0, n=400, n_tasks=4):

@@ -15,8 +15,8 @@ from lastlayer.analysis import (
     forgotten,
     forward_transfer,
 )
-from lastlayer.analysis.arrays import whole_numbers
-from lastlayer.analysis.shares import share_of_all
+from lastlayer.analysis.inputs import whole_numbers
+from lastlayer.analysis.timeline import share_of_all
 from lastlayer.errors import OptionError, ShapeError
 
 R = np.array([[0.9, 0.2, 0.1], [0.6, 0.8, 0.3], [0.7, 0.4, 1.0]])
@@ -45,7 +45,7 @@ def test_sizes_weigh_tasks() -> None:
     assert final_accuracy(R, sizes) == pytest.approx((0.7 + 2 * 0.4 + 7 * 1.0) / 10)
     expected = (0.9 + (0.6 + 2 * 0.8) / 3 + (0.7 + 2 * 0.4 + 7 * 1.0) / 10) / 3
     assert average_incremental_accuracy(R, sizes) == pytest.approx(expected)
-    with pytest.raises(ShapeError, match="sizes of 3 tasks"):
+    with pytest.raises(ShapeError, match=r"sizes must have the shape \(3,\)"):
         final_accuracy(R, sizes[:2])
 
 

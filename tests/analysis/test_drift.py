@@ -62,7 +62,7 @@ def test_scale_does_not_count_and_a_turn_of_everything_keeps_the_angle(seed: int
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ShapeError, match=r"features \(T, n, h\)"):
+    with pytest.raises(ShapeError, match=r"z \(T, n, h\)"):
         projection_drift(np.ones((2, 1, 3)), np.ones((4, 3)), np.zeros(4, int), np.zeros(1, int))
 
 

@@ -94,7 +94,7 @@ def test_mean_angles_are_the_slow_ones_in_pieces_too(monkeypatch: pytest.MonkeyP
     z, y = rng.normal(size=(200, 5)).astype(np.float32), rng.integers(0, 5, 200)
     expected = np.stack([slow_data_angles(z, y, rows) for rows in weight])
     for chunk in (2**19, 400, 1):
-        monkeypatch.setattr("lastlayer.analysis.angles._CHUNK", chunk)
+        monkeypatch.setattr("lastlayer.analysis.vectors._CHUNK", chunk)
         np.testing.assert_allclose(data_angles(z, y, weight), expected, atol=1e-3)
 
 
@@ -105,7 +105,7 @@ def test_samples_that_do_not_fit_are_refused() -> None:
         data_angles(np.ones((3, 5)), np.zeros(2, dtype=int), np.ones((2, 5)))
     with pytest.raises(LabelError, match="from 0 to 1"):
         data_angles(np.ones((3, 5)), np.array([0, 1, 2]), np.ones((2, 5)))
-    with pytest.raises(ArgumentError, match="whole numbers as y, got float64"):
+    with pytest.raises(ArgumentError, match="y must hold whole numbers, got float64"):
         data_angles(np.ones((3, 5)), np.zeros(3), np.ones((2, 5)))
 
 

@@ -114,9 +114,9 @@ def test_laws_are_not_kept_by_emptiness() -> None:
 def test_bad_input_is_named() -> None:
     weight, bias, z = np.ones((2, 3, 1)), np.zeros((2, 3)), np.ones((2, 4, 1))
     y, learned = np.zeros(4, dtype=int), np.zeros(3, dtype=int)
-    with pytest.raises(ShapeError, match=r"features \(T, n, h\)"):
+    with pytest.raises(ShapeError, match=r"z \(T, n, h\)"):
         loss_parts(weight, bias, z[:1], y, learned)
-    with pytest.raises(ShapeError, match="a bias for each"):
+    with pytest.raises(ShapeError, match="bias must have the shape"):
         loss_parts(weight, bias[0], z, y, learned)
     with pytest.raises(LabelError, match="from 0 to 1, or −1"):
         loss_parts(weight, bias, z, y, learned + 2)

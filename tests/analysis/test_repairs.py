@@ -154,7 +154,7 @@ def test_shares_are_shapleys(lost: list[str]) -> None:
 
 def test_shares_of_nothing_and_of_something_else() -> None:
     assert np.isnan(repair_shares(np.zeros((2, 4), dtype=int))).all()
-    with pytest.raises(ShapeError, match=r"expected counts \(…, 4\), got \(3,\)"):
+    with pytest.raises(ShapeError, match=r"repairs must have the shape \(…, 4\), got \(3,\)"):
         repair_shares(np.zeros(3, dtype=int))
 
 

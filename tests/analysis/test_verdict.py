@@ -106,9 +106,9 @@ def test_a_claim_of_parts(parts: list[str]) -> None:
 
 
 def test_bad_input_is_named() -> None:
-    with pytest.raises(ShapeError, match=r"expected pairs of numbers, got \(2,\) and \(3,\)"):
+    with pytest.raises(ShapeError, match=r"must be pairs, got \(2,\) and \(3,\)"):
         paired_difference(np.ones(2), np.ones(3))
-    with pytest.raises(DataError, match="leave out those that diverged"):
+    with pytest.raises(DataError, match="leave out the runs that diverged"):
         paired_difference(np.array([1.0, np.nan]), np.ones(2))
     with pytest.raises(DataError, match="at least one part"):
         all_hold([])

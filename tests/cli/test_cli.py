@@ -14,10 +14,10 @@ import typer
 
 from lastlayer import load_features
 from lastlayer.cli import app, main
-from lastlayer.cli.out import make_room
+from lastlayer.cli.out import prepare
 from lastlayer.cli.view import View
+from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
-from lastlayer.progress import bar
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
@@ -118,7 +118,7 @@ def test_the_place_is_looked_at_before_the_work(
     needed = {"import": ["--embedding", "z", "--label", "y"]}
     needed["extract"] = ["--root", "nowhere", "--backbone", "resnet20-cifar10"]
     assert run(monkeypatch, command, "nothing.npz", *needed[command], "--out", tmp_path) == 1
-    assert "expected a file that can be written as --out" in capsys.readouterr().err
+    assert "--out must be a file that can be written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("locked", ["a", "."])
@@ -126,11 +126,11 @@ def test_a_file_that_may_not_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str
 ) -> None:
     (tmp_path / "a").touch()
-    make_room(tmp_path / "a")
+    prepare(tmp_path / "a")
     # Not by its mode: an administrator may write everything.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path / locked)
-    with pytest.raises(OptionError, match="expected a file that can be written"):
-        make_room(tmp_path / "a")
+    with pytest.raises(OptionError, match="must be a file that can be written"):
+        prepare(tmp_path / "a")
 
 
 def test_wrong_usage_has_its_own_code(
@@ -230,7 +230,7 @@ def test_anything_else_ends_in_one_line(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("lastlayer.cli.catalogue.columns", fail)
+    monkeypatch.setattr("lastlayer.cli.list_.columns", fail)
     assert run(monkeypatch, "list", "heads") == code
     printed = capsys.readouterr().err
     assert said in printed
@@ -240,7 +240,7 @@ def test_anything_else_ends_in_one_line(
 
 def test_the_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LASTLAYER_DEBUG", "1")
-    monkeypatch.setattr("lastlayer.cli.catalogue.columns", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("lastlayer.cli.list_.columns", lambda *_, **__: 1 // 0)
     monkeypatch.setattr(sys, "argv", ["lastlayer", "list", "heads"])
     with pytest.raises(ZeroDivisionError):
         main()
@@ -279,7 +279,6 @@ def test_brackets_in_a_name_are_no_markup(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     with bar("folder on timm:[/nope]", unit="images") as tell:
-        assert tell is not None
         tell(1, 2)
     with View(quiet=False) as view:
         view.start(1, 0)

@@ -15,11 +15,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch
-from tests.study.small_replay import BLOCK, small_root
+from tests.small_replay import BLOCK, small_root
 
 from lastlayer.cli import main
+from lastlayer.data import Features
 from lastlayer.errors import BusyError, FileFormatError, MissingFileError
-from lastlayer.features import Features
 from lastlayer.results import load_study
 from lastlayer.results.store import open_store
 
@@ -68,7 +68,7 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
 @pytest.fixture
 def _no_page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the page out, which takes longer than all else."""
-    monkeypatch.setattr("lastlayer.report.write", lambda folder: folder / "report.html")
+    monkeypatch.setattr("lastlayer.report.write", lambda folder, study=None: folder / "report.html")
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -201,13 +201,12 @@ def test_a_full_disk_is_said_in_one_line(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "plan.toml", "--features", "mine"], "pass the folder with --features-dir mine"),
         (["run", "quik"], "did you mean 'quick'"),
         (["run", "gone.toml"], "no plan at gone.toml"),
         (["run", "plan.toml", "--device", "tpu"], "unknown device 'tpu'"),
         (["run", "plan.toml", "--out", "plan.toml/x"], "cannot write plan.toml/x"),
         (["export", "nowhere", "t.csv"], "no results in nowhere"),
-        (["export", "nowhere", "t.txt"], "expected a .csv or .parquet file"),
+        (["export", "nowhere", "t.txt"], "must end in .onnx, .csv or .parquet"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
@@ -310,7 +309,7 @@ def test_a_slip_found_in_the_data_names_the_plan(
     plan = tmp_path / "replay.toml"
     plan.write_text(plan.read_text().replace("per_class = 5", "per_class = 5000"))
     assert run("run", "replay.toml", "--root", "cifar") == 1
-    said = "error: replay.toml: replay[0]: expected a memory no larger than a class, got 5000"
+    said = "error: replay.toml: replay[0]: per_class must be at most the size of the smallest class"
     assert capsys.readouterr().err.startswith(said)
 
 

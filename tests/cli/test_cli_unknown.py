@@ -17,7 +17,7 @@ Printed = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.usefixtures("newcomers_folder")
 
 
-FIT = "fit birds.csv --label species --head slda --calibrate 0.2 --out h.safetensors"
+FIT = "fit birds.csv --label species --head slda --calibration 0.2 --out h.safetensors"
 
 
 def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
@@ -76,12 +76,12 @@ def test_a_head_that_went_on_is_calibrated_anew(monkeypatch: Patch, capsys: Prin
 
 
 WRONG = {
-    "share": ("fit birds.csv --label species --head slda --calibrate 1.5 --out x", "below 1"),
-    "no share": ("fit birds.csv --label species --head slda --calibrate 0 --out x", "above 0"),
-    "unknown": ("predict h.safetensors birds.csv --unknown 5 --out x.csv", "below 1 as unknown"),
+    "share": ("fit birds.csv --label species --head slda --calibration 1.5 --out x", "below 1"),
+    "no share": ("fit birds.csv --label species --head slda --calibration 0 --out x", "above 0"),
+    "unknown": ("predict h.safetensors birds.csv --unknown 5 --out x.csv", "must be a share"),
     "too few": ("predict h.safetensors birds.csv --unknown 0.01 --out x.csv", "at least 99 calib"),
     "a class without rows": (
-        "fit week.parquet --label species --head h.safetensors --calibrate 0.2",
+        "fit week.parquet --label species --head h.safetensors --calibration 0.2",
         "none of 'emu', 'ibis', 'kiwi'",
     ),
     "a class not learned": (
@@ -90,7 +90,7 @@ WRONG = {
     ),
     "no such rows": ("calibrate h.safetensors cifar10 --rows validation", "of 'validation'"),
     "one row of a class": (
-        "fit one.csv --label species --head slda --calibrate 0.1 --out x",
+        "fit one.csv --label species --head slda --calibration 0.1 --out x",
         "at least 2 rows of each class.*got 1 of 'kiwi'",
     ),
 }
@@ -153,7 +153,7 @@ def test_unknown_labels_are_of_the_kind_that_was_asked(
     found = clf.predict_or_unknown([[0, 0], [9, 9], [99, -99]], unknown_label=unknown)
     assert found.tolist() == [*labels, unknown]
     assert found.dtype.kind == kind
-    with pytest.raises(ValueError, match="not one of the classes"):
+    with pytest.raises(ValueError, match="must not be one of the classes"):
         clf.predict_or_unknown(x, unknown_label=labels[0])
 
 
@@ -178,15 +178,18 @@ def test_a_head_goes_to_onnx(monkeypatch: Patch, capsys: Printed) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("export h.safetensors h.onnx --unknown 3", "below 1 as unknown, got 3"),
+        ("export h.safetensors h.onnx --unknown 3", "below 1, got 3"),
         ("export h.safetensors h.onnx --unknown 0.001", "at least 999 calibration rows"),
-        ("export h.safetensors h.csv --unknown 0.1", "expected an .onnx file with --unknown"),
+        (
+            "export h.safetensors h.csv --unknown 0.1",
+            "--unknown and --float64 are for an .onnx file",
+        ),
         (
             "export h.safetensors h.txt",
-            ".csv or .parquet file to write, or an .onnx one",
+            "must end in .onnx, .csv or .parquet",
         ),
         ("export nothing.safetensors h.onnx", "nothing.safetensors"),
-        ("export . h.onnx", "the file of a head to write as ONNX, got the folder"),
+        ("export . h.onnx", "the file of a head, got the folder"),
         ("export birds.csv h.onnx", "birds.csv"),
         ("export h.safetensors birds.csv/h.onnx", "cannot write"),
         ("export h.safetensors /proc/h.onnx", "/proc/h.onnx"),

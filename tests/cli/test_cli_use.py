@@ -13,8 +13,9 @@ from newcomer import birds, run
 
 import lastlayer as ll
 from lastlayer.catalogue import HEADS
-from lastlayer.files import read_tensors, write_tensors
+from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.fitting import fit, forget
+from lastlayer.results.store import open_store
 
 Patch = pytest.MonkeyPatch
 Printed = pytest.CaptureFixture[str]
@@ -132,7 +133,7 @@ def test_columns_of_a_table_are_taken_by_name(monkeypatch: Patch, capsys: Printe
         f"predict h.safetensors other.csv {of} --out o.csv",
     ):
         assert run(monkeypatch, verb) == 1
-        assert "columns that the head has learned: 'leg' is missing" in capsys.readouterr().err
+        assert "those that the head has learned: 'leg' is missing" in capsys.readouterr().err
 
 
 def test_a_class_is_forgotten_by_its_name(monkeypatch: Patch, capsys: Printed) -> None:
@@ -155,7 +156,7 @@ WRONG = {
     "too many": ("forget h.safetensors twice.csv --label species", "only 100 were learned"),
     "other size": (
         "forget h.safetensors narrow.csv --label species",
-        "expected 8 features per row, as the head has learned, got 7: z_7 is missing",
+        "features must have 8 columns, as the head has learned, got 7: z_7 is missing",
     ),
     "other size to learn": (
         "fit narrow.csv --label species --head h.safetensors",
@@ -171,14 +172,17 @@ WRONG = {
     "other vectors": ("predict h.safetensors vectors.parquet --out l.csv", "learned, got 3"),
     "tables only": (
         "predict birds.csv birds.csv --out l.csv",
-        "expected a head, as lastlayer fit writes it, as the first argument, but birds.csv is a ta",
+        "the first argument must be a head, as lastlayer fit writes it, but birds.csv is a table",
     ),
     "a table to go on with": (
         "fit birds.csv --label species --head week.parquet --out x.safetensors",
         "expected a safetensors file, but week.parquet is not one",
     ),
-    "no rows": ("forget h.safetensors birds.csv --label species --class owl", "there are none"),
-    "nothing": ("forget h.safetensors", "expected rows to forget, or a class"),
+    "no rows": (
+        "forget h.safetensors birds.csv --label species --class owl",
+        "no rows of 'owl' to forget",
+    ),
+    "nothing": ("forget h.safetensors", "pass rows to forget, or a class"),
     "settings": ("fit birds.csv --label species --head h.safetensors --lr 1", "leave out lr"),
     "no out": ("fit birds.csv --label species --head slda", "a new head needs a file"),
     "no force": ("fit birds.csv --label species --head slda --out h.safetensors", "--force"),
@@ -188,7 +192,7 @@ WRONG = {
     ),
     "split": (
         "predict h.safetensors birds.csv --rows tset --out l.csv",
-        "rows 'train' or 'validation' or",
+        "rows must be 'train' or 'validation' or",
     ),
     "table": ("predict h.safetensors birds.csv --out labels.txt", "a .csv or .parquet file"),
     "head": ("fit birds.csv --label species --head sldaa --out x.safetensors", "mean 'slda'"),
@@ -243,13 +247,13 @@ def test_a_head_changed_by_another_meanwhile_is_left_alone(
 ) -> None:
     assert run(monkeypatch, "fit birds.csv --label species --head mean --out h.safetensors") == 0
     fit("birds.csv", "median", label="species").save("other.safetensors")
-    learn = ll.HeadClassifier.learn_rows
+    learn = ll.HeadClassifier.learn
 
     def slowly(self: ll.HeadClassifier, *rows: object) -> object:
         Path("other.safetensors").replace("h.safetensors")
         return learn(self, *rows)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(ll.HeadClassifier, "learn_rows", slowly)
+    monkeypatch.setattr(ll.HeadClassifier, "learn", slowly)
     assert run(monkeypatch, "fit week.parquet --label species --head h.safetensors") == 1
     assert "changed by another process meanwhile" in capsys.readouterr().err
     assert ll.load_head("h.safetensors").name == "median"
@@ -297,9 +301,8 @@ def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:
         assert run(monkeypatch, "show", file) == 0
         printed = capsys.readouterr().out
         assert all(word in printed for word in (*words, "bytes")), printed
-    Path("study").mkdir()
-    old = Path(__file__).parents[1] / "results" / "version_0_1.sqlite"
-    Path("study/results.sqlite").write_bytes(old.read_bytes())
+    with open_store(Path("study")):
+        pass
     assert run(monkeypatch, "show study") == 0
     assert "the results of a study" in capsys.readouterr().out
     Path("notes.txt").write_text("notes")
@@ -359,3 +362,28 @@ def test_the_commands_of_the_pages_work(monkeypatch: Patch, page: str) -> None:
     for command in commands:
         assert run(monkeypatch, " ".join(command)) == 0, command
     assert ll.load_head("head.safetensors").class_names is not None
+
+
+def test_heads_are_merged(monkeypatch: Patch, capsys: Printed) -> None:
+    frame = birds()
+    for name, part in (("a", frame[::-2]), ("b", frame[::2])):
+        part.to_csv(f"{name}.csv", index=False)
+        fit = f"fit {name}.csv --label species --rows all --head slda --out {name}.safetensors"
+        assert run(monkeypatch, f"{fit} --calibration 0.1") == 0
+    capsys.readouterr()
+    merge = "merge a.safetensors b.safetensors --out ab.safetensors"
+    assert run(monkeypatch, merge) == 0
+    printed = capsys.readouterr().out
+    clf = ll.HeadClassifier.load("ab.safetensors")
+    n, classes = int(clf.head_.class_counts.sum()), frame["species"].nunique()
+    assert f"merged 2 slda heads: {n} rows; {classes} classes" in printed
+    assert "calibration out of date" in printed
+    assert run(monkeypatch, "show ab.safetensors") == 0
+    assert "merged 2 heads of" in capsys.readouterr().out
+    assert run(monkeypatch, merge) == 1
+    assert "ab.safetensors already exists" in capsys.readouterr().err
+    assert run(monkeypatch, f"{merge} --force") == 0
+    assert run(monkeypatch, "merge a.safetensors b.safetensors --out a.safetensors --force") == 1
+    assert "would overwrite an input" in capsys.readouterr().err
+    assert run(monkeypatch, "merge a.safetensors ./a.safetensors --out c.safetensors") == 1
+    assert "given twice: its rows would count twice" in capsys.readouterr().err

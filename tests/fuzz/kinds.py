@@ -118,13 +118,13 @@ def check_command(*arguments: str) -> None:
 
 
 def _import(path: Path) -> Any:
-    from lastlayer.features.importing import import_features  # noqa: PLC0415
+    from lastlayer.data.from_tables import import_features  # noqa: PLC0415
 
     return import_features(path, "z", "y")
 
 
 def _plan(path: Path) -> Any:
-    from lastlayer.study.plan import read_plan  # noqa: PLC0415
+    from lastlayer.study.plan_file import read_plan  # noqa: PLC0415
 
     return read_plan(str(path))
 
@@ -158,13 +158,13 @@ def _table(path: Path) -> Any:
 
 
 def _image(path: Path) -> Any:
-    from lastlayer.features.datasets.decoding import read_image  # noqa: PLC0415
+    from lastlayer.extraction.datasets.decoding import read_image  # noqa: PLC0415
 
     return read_image(path)
 
 
 def _weights(path: Path) -> Any:
-    from lastlayer.features.backbones.weights import read_state  # noqa: PLC0415
+    from lastlayer.extraction.backbones.weights import read_state  # noqa: PLC0415
 
     return read_state(path, "weights")
 

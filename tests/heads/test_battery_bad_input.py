@@ -9,7 +9,8 @@ import pytest
 import torch
 from streams import H, assert_same_bits, blobs, every_head, make_head, snapshot, trained
 
-from lastlayer.catalogue import split_name
+from lastlayer.catalogue import card_of, split_name
+from lastlayer.core.tensor_files import write_tensors
 from lastlayer.errors import (
     ArgumentError,
     DataError,
@@ -24,7 +25,6 @@ from lastlayer.errors import (
     UnknownNameError,
     UnsupportedError,
 )
-from lastlayer.files import write_tensors
 from lastlayer.heads import load_head
 from lastlayer.layers import LAYERS
 
@@ -38,20 +38,25 @@ def spoiled(value: float) -> torch.Tensor:
 
 
 BAD_BATCHES: dict[str, tuple[Any, Any, type[LastLayerError], str]] = {
-    "NaN": (spoiled(torch.nan), Y, DataError, "expected finite features, got NaN.* 1 of 60 rows"),
-    "infinite": (spoiled(torch.inf), Y, DataError, "expected finite features, got .*infinity"),
-    "minus infinite": (spoiled(-torch.inf), Y, DataError, "expected finite features"),
-    "too wide": (Z.repeat(1, 2), Y, ShapeError, r"expected .*\(n, 4\), got \(60, 8\)"),
-    "one vector": (Z[0], Y[:1], ShapeError, r"expected .*\(n, 4\), got \(4,\)"),
-    "integer features": (Z.long(), Y, DataError, "expected .*floating-point.*, got torch.int64"),
-    "an array": (Z.numpy(), Y, DataError, "expected .*tensor, got a ndarray"),
-    "float labels": (Z, Y.float(), LabelError, "expected labels .*integer.*, got torch.float32"),
-    "bool labels": (Z, Y > 0, LabelError, "expected labels .*integer.*, got torch.bool"),
-    "a list of labels": (Z, Y.tolist(), LabelError, "expected labels .*tensor, got .*list"),
-    "too few labels": (Z, Y[:-1], ShapeError, r"expected 60 labels.*, got shape \(59,\)"),
-    "a column of labels": (Z, Y[:, None], ShapeError, r"expected 60 labels.*got shape \(60, 1\)"),
-    "a negative label": (Z, Y - 1, LabelError, "expected labels from 0 upwards, got -1"),
-    "new classes, bad rows": (spoiled(torch.nan), Y + 7, DataError, "expected finite features"),
+    "NaN": (spoiled(torch.nan), Y, DataError, "features must be finite, got NaN.* 1 of 60 rows"),
+    "infinite": (spoiled(torch.inf), Y, DataError, "features must be finite, got .*infinity"),
+    "minus infinite": (spoiled(-torch.inf), Y, DataError, "features must be finite"),
+    "too wide": (Z.repeat(1, 2), Y, ShapeError, r"features must have 4 columns, got 8"),
+    "one vector": (Z[0], Y[:1], ShapeError, r"features must be \(n, 4\), got \(4,\)"),
+    "integer features": (
+        Z.long(),
+        Y,
+        DataError,
+        "must be a floating-point tensor, got torch.int64",
+    ),
+    "an array": (Z.numpy(), Y, DataError, "features must be .*tensor, got a.* ndarray"),
+    "float labels": (Z, Y.float(), LabelError, "labels must be .*integer.*, got torch.float32"),
+    "bool labels": (Z, Y > 0, LabelError, "labels must be .*integer.*, got torch.bool"),
+    "a list of labels": (Z, Y.tolist(), LabelError, "labels must be .*tensor, got .*list"),
+    "too few labels": (Z, Y[:-1], ShapeError, r"labels must be \(60,\), .*, got \(59,\)"),
+    "a column of labels": (Z, Y[:, None], ShapeError, r"labels must be \(60,\), .*, got \(60, 1\)"),
+    "a negative label": (Z, Y - 1, LabelError, "labels must be at least 0, got -1"),
+    "new classes, bad rows": (spoiled(torch.nan), Y + 7, DataError, "features must be finite"),
 }
 
 
@@ -72,9 +77,9 @@ def test_bad_queries_are_refused(name: str, preset: str) -> None:
     before = snapshot(head)
     expected = head(Z)
     for ask in (head, head.predict):
-        with pytest.raises(DataError, match="expected finite features, got NaN"):
+        with pytest.raises(DataError, match="features must be finite, got NaN"):
             ask(spoiled(torch.nan))
-        with pytest.raises(ShapeError, match=r"expected features of shape \(n, 4\), got \(60, 3\)"):
+        with pytest.raises(ShapeError, match=r"features must have 4 columns, got 3"):
             ask(Z[:, :3])
     assert_same_bits(snapshot(head), before)
     assert torch.equal(head(Z), expected)
@@ -96,14 +101,13 @@ def test_other_heads_cannot_be_merged(name: str, preset: str) -> None:
     other_preset = "paper" if preset == "exact" else "exact"
     other_kind = "mean" if name != "mean" else "median"
     before = snapshot(head)
-    for other in (
-        make_head(name, H + 1, preset=preset),
-        make_head(name, H, preset=other_preset),
-        make_head(other_kind, H, preset=preset),
-    ):
-        with pytest.raises(MergeError, match=rf"expected a '{head.name}' head .*, got '"):
+    others = [make_head(name, H + 1, preset=preset), make_head(other_kind, H, preset=preset)]
+    if card_of(name).in_paper:  # the others have no presets
+        others.append(make_head(name, H, preset=other_preset))
+    for other in others:
+        with pytest.raises(MergeError, match=r"two .*heads must .* to be merged, (but|got) "):
             head.merge(other)
-    with pytest.raises(ArgumentError, match="expected a head as other, got an object"):
+    with pytest.raises(ArgumentError, match="other must be a head, got an object"):
         head.merge(object())
     assert_same_bits(snapshot(head), before)
 
@@ -154,7 +158,7 @@ def test_bad_settings_are_refused(case: str) -> None:
 def test_a_mask_needs_a_gradient(name: str, mask: str) -> None:
     assert name not in LAYERS
     for call in (lambda: make_head(f"{name}+{mask}", H), lambda: make_head(name, H, mask=mask)):
-        with pytest.raises(OptionError, match=rf"expected no mask for '{name}'.*got '{mask}'"):
+        with pytest.raises(OptionError, match=rf"'{name}' takes no mask.*got '{mask}'"):
             call()
 
 
@@ -167,7 +171,7 @@ def test_a_damaged_file_is_refused(name: str, preset: str, tmp_path: Path) -> No
         path.write_bytes(whole[:size])
         with pytest.raises(FileFormatError, match=r"expected|truncated"):
             load_head(path)
-    for position in (len(whole) - 1, whole.index(b"exact" if preset == "exact" else b"paper")):
+    for position in (len(whole) - 1, whole.index(b"in_features")):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
         with pytest.raises(FileFormatError, match=r"altered"):
             load_head(path)
@@ -204,11 +208,11 @@ def test_odd_tensors_are_refused(name: str, preset: str) -> None:
     before = snapshot(head)
     for z in HOSTILE.values():
         for ask in (head, head.predict, lambda z: head.observe(z, Y)):
-            with pytest.raises(DataError, match="expected"):
+            with pytest.raises(DataError, match="must"):
                 ask(z)
         assert_same_bits(snapshot(head), before)
     for y in (Y.to_sparse(), Y.to("meta"), None):
-        with pytest.raises(LabelError, match="expected labels"):
+        with pytest.raises(LabelError, match="labels must"):
             head.observe(Z, y)
     assert_same_bits(snapshot(head), before)
 
@@ -236,5 +240,5 @@ WRONG_TYPES: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("case", WRONG_TYPES)
 def test_wrong_types_are_a_type_error(case: str) -> None:
-    with pytest.raises(TypeError, match=r"[Ee]xpected"):
+    with pytest.raises(TypeError, match=r"[Ee]xpected|must be"):
         WRONG_TYPES[case]()

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lastlayer.errors import UnknownNameError
-from lastlayer.heads.neighbours.budget import Budget, _rough_sums, centrality, summed_distance
-from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.neighbours.row_budget import Budget, _rough_sums, centrality, summed_distance
+from lastlayer.heads.neighbours.stored_rows import Memory
 
 
 def stored(z: Tensor, y: Tensor, keep: str, *, seed: int = 0, batch: int = 7) -> Memory:
@@ -77,7 +77,7 @@ def test_classes_up_to_the_limit_are_left_alone() -> None:
 def test_summed_distance_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     z = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     whole = summed_distance(z)
-    monkeypatch.setattr("lastlayer.heads.neighbours.budget._TILE", 200)
+    monkeypatch.setattr("lastlayer.heads.neighbours.row_budget._TILE", 200)
     torch.testing.assert_close(summed_distance(z), whole, rtol=1e-15, atol=0)
 
 
@@ -119,7 +119,7 @@ def test_only_rows_at_the_edge_are_summed_exactly(monkeypatch: pytest.MonkeyPatc
         looked.append(int(which.sum()))
         return summed_distance(z, which)
 
-    monkeypatch.setattr("lastlayer.heads.neighbours.budget.summed_distance", watched)
+    monkeypatch.setattr("lastlayer.heads.neighbours.row_budget.summed_distance", watched)
     centrality(z, 50)
     assert looked == [2]  # the 50th row and its equal
 

@@ -255,17 +255,6 @@ def test_cosines_are_multiplied_by_twenty_unless_they_have_a_scale() -> None:
         assert torch.allclose(head.probabilities(z).double(), expected, atol=1e-6)
 
 
-def test_a_mean_of_version_0_1_has_temperature_one() -> None:
-    head = trained("mean", "exact")
-    assert head.temperature < 1
-    state = head.state_dict()
-    del state["statistics.spread"], state["statistics.wear"]
-    head.load_state_dict(state)
-    assert head.temperature == 1
-    head.calibrate(*blobs(seed=1))
-    assert head.temperature != 1
-
-
 def test_knn_is_calibrated_although_some_classes_get_no_vote() -> None:
     random = torch.Generator().manual_seed(0)
     z, y = torch.randn(900, 2, generator=random), torch.arange(900) % 30
@@ -366,7 +355,7 @@ def test_rows_that_knn_and_median_keep_are_refused() -> None:
     for name in ("knn", "median", "random_ridge"):
         head = make_head(name, H)
         head.observe(z, y)
-        with pytest.raises(DataError, match=r"has not learned, but 60 of 60 are among those"):
+        with pytest.raises(DataError, match=r"new to the head, but 60 of 60 are among those"):
             head.calibrate(z.double(), y)
         with pytest.raises(DataError, match=r"but 1 of 61 are among"):
             head.calibrate(torch.cat([new[0], z[:1]]), torch.cat([new[1], y[:1]]))
@@ -385,15 +374,15 @@ def test_data_with_equal_rows_are_calibrated_with_equal_rows() -> None:
 
 
 BAD: dict[str, tuple[object, type[LastLayerError], str]] = {
-    "no rows": (lambda z, y: (z[:0], y[:0]), DataError, "expected rows to calibrate with"),
+    "no rows": (lambda z, y: (z[:0], y[:0]), DataError, "calibration needs rows"),
     "a class without rows": (lambda z, y: (z[y > 0], y[y > 0]), DataError, "none of 'cat'"),
     "a class not learned": (lambda z, y: (z, y + 1), LabelError, "has learned, got class 3"),
     "a class beyond": (lambda z, y: (z, y + 9), LabelError, r"has learned, got class (9|1\d)"),
-    "a negative class": (lambda z, y: (z, y - 1), LabelError, "from 0 upwards, got -1"),
-    "too few labels": (lambda z, y: (z, y[:-1]), LastLayerError, "expected 60 labels"),
-    "no labels": (lambda z, y: (z, z[:, 0]), LabelError, "labels as an integer tensor"),
+    "a negative class": (lambda z, y: (z, y - 1), LabelError, "must be at least 0, got -1"),
+    "too few labels": (lambda z, y: (z, y[:-1]), LastLayerError, r"labels must be \(60,\)"),
+    "no labels": (lambda z, y: (z, z[:, 0]), LabelError, "labels must be an integer tensor"),
     "NaN": (lambda z, y: (z / 0, y), DataError, "NaN or infinity"),
-    "other features": (lambda z, y: (z[:, 1:], y), LastLayerError, r"\(n, 4\)"),
+    "other features": (lambda z, y: (z[:, 1:], y), LastLayerError, "features must have 4 columns"),
     "no tensor": (lambda z, y: (z.numpy(), y), DataError, "floating-point tensor"),
 }  # fmt: skip
 
@@ -415,13 +404,13 @@ def test_bad_rows_are_refused_and_change_nothing(name: str, wrong: str) -> None:
 @pytest.mark.parametrize(
     ("share", "error", "message"),
     [
-        (0, OptionError, "above 0 and below 1 as unknown, got 0"),
+        (0, OptionError, "unknown must be a share above 0 and below 1, got 0"),
         (1, OptionError, "above 0 and below 1"),
         (-0.1, OptionError, "above 0 and below 1"),
         (5, OptionError, "above 0 and below 1"),
-        (math.nan, OptionError, "finite number as unknown"),
-        ("0.05", ArgumentError, "a number as unknown, got a str"),
-        (True, ArgumentError, "a number as unknown, got a bool"),
+        (math.nan, OptionError, "unknown must be finite"),
+        ("0.05", ArgumentError, "unknown must be a number, got a str"),
+        (True, ArgumentError, "unknown must be a number, got a bool"),
         (0.01, OptionError, "needs at least 99 calibration rows, got 60.*at least 1/61"),
     ],
 )
@@ -462,5 +451,5 @@ def test_after_an_error_the_calibration_still_holds() -> None:
 )  # fmt: skip
 def test_what_no_calibration_writes_is_refused(change: dict[str, object]) -> None:
     document = Calibration.of(1.0, torch.arange(60.0)).document()
-    with pytest.raises(FileFormatError, match="expected a calibration with temperature, rows"):
+    with pytest.raises(FileFormatError, match="a calibration must have temperature, rows"):
         Calibration.read({**document, **change})

@@ -142,7 +142,7 @@ def test_it_is_saved(name: str, tmp_path: object) -> None:
 @every_fading_head
 @pytest.mark.parametrize("bad", [0, -1, "10", math.nan, math.inf, True])
 def test_bad_half_lives_are_refused(name: str, bad: object) -> None:
-    with pytest.raises(OptionError, match="expected a half_life above 0, or None"):
+    with pytest.raises(OptionError, match="half_life must be above 0, or None"):
         make_head(name, 4, half_life=bad)
 
 

@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lastlayer.heads.neighbours import following
-from lastlayer.heads.neighbours.following import Followed
-from lastlayer.heads.neighbours.memory import Memory
-from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
+from lastlayer.heads.neighbours import nearest
+from lastlayer.heads.neighbours.nearest import FixedQueries, Nearest, extend, nobody
+from lastlayer.heads.neighbours.stored_rows import Memory
 
 
 def rows(n: int, seed: int, ties: bool = False) -> Tensor:
@@ -28,14 +27,14 @@ def test_equals_looking_anew_whatever_comes_and_goes(
     seed: int, ties: bool, k: int, data: st.DataObject
 ) -> None:
     queries, memory = rows(15, seed, ties), Memory(2)
-    followed = Followed(queries, k, memory)
+    fixed = FixedQueries(queries, k, memory)
     for step in range(data.draw(st.integers(1, 6))):
         append(memory, rows(data.draw(st.integers(0, 12)), seed + step + 1, ties))
         if data.draw(st.booleans()):
             stays = data.draw(st.lists(st.booleans(), min_size=len(memory), max_size=len(memory)))
             memory.keep(torch.tensor(stays, dtype=torch.bool).nonzero().flatten())
         if data.draw(st.booleans()):
-            found, expected = followed.nearest(), anew(queries, k, memory)
+            found, expected = fixed.nearest(), anew(queries, k, memory)
             assert torch.equal(found.row, expected.row)
             assert torch.equal(found.squared, expected.squared)
 
@@ -45,31 +44,31 @@ def test_looks_at_new_rows_only_and_at_old_ones_for_those_who_lost_a_neighbour(
 ) -> None:
     looked = []
 
-    def watched(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> Nearest:
+    def watched(found: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> Nearest:
         looked.append((len(queries), first, len(rows)))
-        return extend(nearest, queries, rows, first)
+        return extend(found, queries, rows, first)
 
-    monkeypatch.setattr(following, "extend", watched)
+    monkeypatch.setattr(nearest, "extend", watched)
     queries, memory = torch.tensor([[0.0, 0.0], [9.0, 9.0]]), Memory(2)
-    followed = Followed(queries, 2, memory)
+    fixed = FixedQueries(queries, 2, memory)
     for _ in range(2):
         append(memory, torch.tensor([[1.0, 1.0], [8.0, 8.0], [4.0, 4.0]]))
-        followed.nearest()
+        fixed.nearest()
     assert looked == [(2, 0, 3), (2, 3, 3)]
     memory.keep(torch.tensor([0, 1, 3, 4]))  # rows that nobody is near to go
     append(memory, torch.zeros(1, 2))
-    followed.nearest()
+    fixed.nearest()
     assert looked[2:] == [(0, 0, 4), (2, 4, 1)]
     memory.keep(torch.tensor([0, 1, 2, 4]))  # a neighbour of the second query goes
-    assert followed.nearest().row.tolist() == [[3, 0], [1, 0]]
+    assert fixed.nearest().row.tolist() == [[3, 0], [1, 0]]
     assert looked[4:] == [(1, 0, 4), (2, 4, 0)]
 
 
 def test_a_memory_that_was_loaded_is_looked_at_anew() -> None:
     queries, memory, other = rows(9, 0), Memory(2), Memory(2)
-    followed = Followed(queries, 3, memory)
+    fixed = FixedQueries(queries, 3, memory)
     append(memory, rows(20, 1))
     append(other, rows(20, 2))
-    followed.nearest()
+    fixed.nearest()
     memory.load_state_dict(other.state_dict())
-    assert torch.equal(followed.nearest().row, anew(queries, 3, other).row)
+    assert torch.equal(fixed.nearest().row, anew(queries, 3, other).row)

@@ -11,7 +11,7 @@ from streams import H, assert_same_bits, blobs, snapshot
 
 from lastlayer.errors import ArgumentError, DataError
 from lastlayer.heads import Head, load_head, make_head
-from lastlayer.heads.statistics.class_statistics import GATHERED
+from lastlayer.heads.statistics.waiting import GATHERED
 
 CASES = [("mean", "exact"), ("mean", "paper"), ("slda", "exact"), ("slda", "paper")]
 every_case = pytest.mark.parametrize(("name", "preset"), CASES)
@@ -105,9 +105,9 @@ def test_large_batches_are_learned_and_answered_in_pieces(
     """A piece of a few rows, as a file larger than memory would be cut."""
     expected = at_once(name, preset)
     monkeypatch.setattr("lastlayer.heads.statistics.moments._ROOM", {"cpu": 7 * 8 * H})
-    monkeypatch.setattr("lastlayer.heads.statistics.class_statistics.MOST_SUMMED", 1)
-    monkeypatch.setattr("lastlayer.heads.head._PIECE", 11 * H)
-    monkeypatch.setattr("lastlayer.heads.statistics.class_statistics.GATHERED", 1)
+    monkeypatch.setattr("lastlayer.heads.statistics.updating.MOST_SUMMED", 1)
+    monkeypatch.setattr(Head, "piece", 11 * H)
+    monkeypatch.setattr("lastlayer.heads.statistics.waiting.GATHERED", 1)
     for dtype in (torch.float16, torch.float32, torch.float64):
         head, whole = make_head(name, H, preset=preset), make_head(name, H, preset=preset)
         head.observe(Z.to(dtype), Y)
@@ -175,10 +175,10 @@ def test_more_rows_than_wait_are_looked_at_too(case: str, dtype: torch.dtype) ->
         bad = z.clone()
         bad[n - 2, 1] = value
         for labels in (y, y + 5):  # classes known and new
-            with pytest.raises(DataError, match=r"expected (finite features|features of at most)"):
+            with pytest.raises(DataError, match=r"features must be (finite|at most)"):
                 head.observe(bad, labels)
         if head.abilities.forgets:
-            with pytest.raises(DataError, match=r"expected (finite features|features of at most)"):
+            with pytest.raises(DataError, match=r"features must be (finite|at most)"):
                 head.forget(bad, y)
         assert_same_bits(snapshot(head), before)
 

@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_info
 from torch import Tensor
 
 from lastlayer.heads import Head
+from lastlayer.heads.changes import take
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.heads.undo import AllOrNothing
 
@@ -159,7 +160,7 @@ def test_what_an_interrupted_way_out_has_left_is_undone_by_the_next_use() -> Non
     before = state(head)
     block = AllOrNothing(head)
     block.__enter__()
-    head._take_checked(Z + 1, Y)
+    take(head, Z + 1, Y)
     assert block.active
     assert same(state(head), before)
     assert not block.active

@@ -132,35 +132,35 @@ def test_the_paper_cuts_classes_above_250_to_150() -> None:
     assert torch.equal(head.memory.z[:150], z[spread.argsort()[:150].sort().values])
 
 
-def test_following_gives_the_bits_of_the_head() -> None:
+def test_fixed_rows_are_answered_as_by_the_head() -> None:
     (z, y), (queries, _) = stream(300), stream(40, seed=1)
     head = KnnHead(6)
-    following = head.follow(queries)
+    answers = head.predictor(queries)
     for part_z, part_y in zip(z.split(60), y.split(60), strict=True):
         head.observe(part_z, part_y)
-        assert torch.equal(following.logits(), head(queries))
+        assert torch.equal(answers(), head.predict(queries))
 
 
 @pytest.mark.parametrize("options", [{"budget": 9}, {"preset": "paper"}])
-def test_following_notices_that_rows_were_dropped(options: dict[str, object]) -> None:
+def test_what_answers_fixed_rows_notices_that_rows_were_dropped(options: dict[str, object]) -> None:
     (z, y), (queries, _) = stream(1200), stream(40, seed=1)
     head = KnnHead(6, **options)  # type: ignore[arg-type]
-    following, twin = head.follow(queries), copy.deepcopy(head)
+    answers, twin = head.predictor(queries), copy.deepcopy(head)
     for part_z, part_y in zip(z.split(100), y.split(100), strict=True):
         head.observe(part_z, part_y)
         twin.observe(part_z, part_y)
-        assert torch.equal(following.logits(), twin(queries))
+        assert torch.equal(answers(), twin.predict(queries))
     head.forget_class(2)
     twin.forget_class(2)
-    assert torch.equal(following.logits(), twin(queries))
+    assert torch.equal(answers(), twin.predict(queries))
 
 
-def test_following_sees_a_class_that_arrives_later() -> None:
+def test_what_answers_fixed_rows_sees_a_class_that_arrives_later() -> None:
     head = learned(*stream(20, n_classes=2))
-    following = head.follow(torch.zeros(1, 6))
-    assert following.logits().shape == (1, 2)
+    answers = head.predictor(torch.zeros(1, 6))
+    assert answers().item() < 2
     head.observe(torch.zeros(1, 6), torch.tensor([4]))
-    assert following.logits().exp().tolist() == [[0, 0, 0, 0, 1]]
+    assert answers().tolist() == [4]
 
 
 def test_merging_equals_having_seen_both() -> None:
@@ -206,10 +206,10 @@ def test_a_loaded_head_goes_on_as_the_saved_one(tmp_path: Path, options: dict[st
 
 def test_bad_options_are_refused() -> None:
     for options, message in (
-        ({"k": 0}, "k of at least 1, got 0"),
-        ({"budget": 0}, "budget of at least 1, got 0"),
-        ({"seed": -1}, "seed of at least 0, got -1"),
-        ({"preset": "paper", "budget": 9}, "without budget"),
+        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"budget": 0}, "budget must be at least 1, got 0"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"preset": "paper", "budget": 9}, "takes no budget"),
         ({"preset": "paper", "keep": "first"}, "got budget=None and keep='first'"),
     ):
         with pytest.raises(OptionError, match=message):
@@ -218,12 +218,12 @@ def test_bad_options_are_refused() -> None:
         KnnHead(3, keep="frist")
 
 
-def test_following_refuses_what_the_head_refuses() -> None:
+def test_what_answers_fixed_rows_refuses_what_the_head_refuses() -> None:
     head = KnnHead(3)
-    with pytest.raises(ShapeError, match=r"shape \(n, 3\), got \(2, 4\)"):
-        head.follow(torch.zeros(2, 4))
+    with pytest.raises(ShapeError, match=r"features must have 3 columns, got 4"):
+        head.predictor(torch.zeros(2, 4))
     with pytest.raises(NotLearnedError):
-        head.follow(torch.zeros(2, 3)).logits()
+        head.predictor(torch.zeros(2, 3))()
 
 
 @pytest.mark.gpu

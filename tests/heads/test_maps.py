@@ -188,7 +188,7 @@ def test_heads_with_different_maps_are_not_merged(name: str) -> None:
     left, right = random_head(name), random_head(name)
     left.observe(z[:ROWS], y[:ROWS])
     right.observe(z[ROWS:], y[ROWS:])
-    with pytest.raises(MergeError, match=r"same map.*different first rows.*like=that head"):
+    with pytest.raises(MergeError, match=r"same map.*different first rows.*fit --like HEAD"):
         left.merge(right)
     right = random_head(name, like=left)
     right.observe(z[ROWS:], y[ROWS:])
@@ -238,18 +238,18 @@ def test_like_takes_over_all_of_the_map() -> None:
     assert "like" not in other.settings
     with pytest.raises(OptionError, match="a map of 6 features, got one of 5"):
         make_head("random_ridge", H + 1, like=head)
-    with pytest.raises(OptionError, match="a head with a map, or a map, got str"):
+    with pytest.raises(OptionError, match="like must be a head with a map, or a map, got a str"):
         make_head("random_ridge", H, like="relu")
 
 
 @every_random_head
 def test_impossible_widths_are_refused(name: str) -> None:
     for width in (0, -3):
-        with pytest.raises(OptionError, match=f"expected a width of at least 1, got {width}"):
+        with pytest.raises(OptionError, match=f"a width must be at least 1, got {width}"):
             make_head(name, H, width=width)
-    with pytest.raises(ArgumentError, match="expected a whole number as a width, got a float"):
+    with pytest.raises(ArgumentError, match="a width must be an integer, got a float"):
         make_head(name, H, width=2.5)
-    with pytest.raises(OptionError, match=r"at most 2.0 GiB, got 7\d+\.\d GiB for width 100000"):
+    with pytest.raises(OptionError, match=r"take 2.0 GiB, but width 100000 .* need 7\d+\.\d GiB"):
         make_head(name, H, width=100_000)
     with pytest.raises(UnknownNameError, match="did you mean 'relu'"):
         make_head(name, H, map="rleu")
@@ -280,7 +280,7 @@ def test_first_rows_that_are_all_the_same_are_refused(name: str) -> None:
     head = random_head(name)
     head.observe(torch.ones(ROWS - 1, H), torch.zeros(ROWS - 1, dtype=torch.int64))
     before = snapshot(head)
-    with pytest.raises(DataError, match=r"first rows that differ.*1000 that are all the same"):
+    with pytest.raises(DataError, match=r"first rows must differ.*1000 that are all the same"):
         head.observe(torch.ones(1, H), torch.tensor([0]))
     assert_same_bits(snapshot(head), before)
     head.observe(torch.zeros(2, H), torch.tensor([1, 1]))

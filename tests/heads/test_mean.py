@@ -65,14 +65,3 @@ def test_many_queries_are_answered_as_one_by_one(size: float) -> None:
     head.observe(z, torch.arange(300) % 60)
     alone = torch.cat([head(row) for row in z.split(1)])
     torch.testing.assert_close(head(z), alone, rtol=1e-9, atol=0)
-
-
-def test_a_state_of_version_0_1_knows_the_spread_of_single_samples_only() -> None:
-    head = make_head("mean", 2)
-    head.observe(torch.rand(6, 2), torch.tensor([0, 1, 1, 2, 2, 2]))
-    old = {k: v for k, v in head.state_dict().items() if not k.endswith(("spread", "wear"))}
-    new = make_head("mean", 2)
-    new.load_state_dict(old)
-    spread = new.statistics.spread
-    assert spread[0] == 0
-    assert spread[1:].isnan().all()

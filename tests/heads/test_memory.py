@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.neighbours.stored_rows import Memory
 
 
 def filled(n: int, h: int = 3, dtype: torch.dtype = torch.float32) -> Memory:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from torch import Tensor
 
+from lastlayer.core.tensor_files import write_tensors
 from lastlayer.heads import load_head, make_head
-from lastlayer.heads.head_file import read_head, write_head
+from lastlayer.heads.head_file import FORMAT, read_head
 from lastlayer.heads.maps import ROWS
 from lastlayer.heads.statistics.least_squares import (
     NOISE,
@@ -190,8 +191,9 @@ def test_what_0_2_called_gcv_loads_and_merges(
     head = learned(name, (z, y), **options)
     head.save(tmp_path / "new")
     kept = read_head(tmp_path / "new")
-    old = {**kept.settings, "penalty": "gcv"}
-    write_head(tmp_path / "old", kept.name, old, kept.state, kept.parts)
+    settings = {**kept.settings, "preset": "exact", "penalty": "gcv"}
+    old = {"head": name, "settings": settings, "format": FORMAT}
+    write_tensors(tmp_path / "old", "head", kept.state, old)
     loaded = load_head(tmp_path / "old")
     assert loaded.settings == head.settings
     assert loaded.settings["penalty"] == "auto"

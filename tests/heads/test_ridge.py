@@ -152,7 +152,7 @@ def test_no_penalty_needs_samples() -> None:
 
 @pytest.mark.parametrize("bad", [{"penalty": -1}, {"penalty": "cv"}, {"weigh": "rows"}])
 def test_bad_options_are_refused(bad: dict[str, object]) -> None:
-    with pytest.raises(OptionError, match="expected"):
+    with pytest.raises(OptionError, match="must"):
         make_head("ridge", 2, **bad)
 
 

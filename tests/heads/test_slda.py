@@ -146,7 +146,7 @@ def test_forgetting_a_class_needs_its_own_scatter() -> None:
     pooled.forget(z[y == 1], y[y == 1])
     own = make_head("slda", 4, per_class_scatter=True)
     own.observe(z, y)
-    with pytest.raises(ValueError, match=r"expected a class from 0 to 2, got 3"):
+    with pytest.raises(ValueError, match=r"a class must be from 0 to 2, got 3"):
         own.forget_class(3)
     own.forget_class(1)
     torch.testing.assert_close(own(z), pooled(z), rtol=1e-9, atol=1e-9)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lastlayer.errors import DataError
 from lastlayer.heads import Head, make_head
-from lastlayer.heads.statistics.class_statistics import MOST_SUMMED, ClassStatistics
+from lastlayer.heads.statistics.class_statistics import ClassStatistics
+from lastlayer.heads.statistics.updating import MOST_SUMMED
 from lastlayer.heads.undo import AllOrNothing
 
 OPTIONS = {
@@ -186,8 +187,8 @@ def test_any_number_of_rows_is_added_up_at_once(dtype: torch.dtype, offset: floa
 def test_rows_alone_in_their_class_count_as_others_do(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "lastlayer.heads.statistics.class_statistics"
-    monkeypatch.setattr(f"{module}.GATHERED", 1)  # nothing waits
+    module = "lastlayer.heads.statistics.updating"
+    monkeypatch.setattr("lastlayer.heads.statistics.waiting.GATHERED", 1)  # nothing waits
     random = torch.Generator().manual_seed(0)
     z, y = torch.randn(300, 4, generator=random, dtype=dtype) + 100, torch.arange(300) % 90
     y[:20] = 7  # some classes are there several times, in the first batch and later
@@ -232,9 +233,9 @@ def test_new_tensors_or_old_ones_overwritten_are_the_same(
     """What a GPU does, done on a CPU: new rows instead of overwritten ones."""
     random = torch.Generator().manual_seed(0)
     z, y = torch.randn(90, 4, generator=random), torch.randint(5, (90,), generator=random)
-    module = "lastlayer.heads.statistics.class_statistics"
+    module = "lastlayer.heads.statistics.updating"
     usual, afresh = (ClassStatistics(4, 5, scatter) for _ in range(2))  # type: ignore[arg-type]
-    monkeypatch.setattr(f"{module}.GATHERED", 1)  # nothing waits
+    monkeypatch.setattr("lastlayer.heads.statistics.waiting.GATHERED", 1)  # nothing waits
     monkeypatch.setattr(f"{module}.rows_at_once", lambda h, device: -(-40 // pieces))
     monkeypatch.setattr(f"{module}.MOST_SUMMED", 1)
     for rows in (slice(0, 40), slice(40, 80), slice(80, 83)):  # the last has fewer than classes
@@ -262,9 +263,9 @@ def _fail_after(
     statistics: ClassStatistics, z: Tensor, y: Tensor, patched: pytest.MonkeyPatch
 ) -> None:
     """Fail at the very end of an update."""
-    patched.setattr(statistics, "_wear_down", fail)
+    patched.setattr("lastlayer.heads.statistics.updating.wear_down", fail)
     try:
         statistics.add(z, y)
     finally:
         patched.undo()
-        patched.setattr("lastlayer.heads.statistics.class_statistics.IN_PLACE", frozenset())
+        patched.setattr("lastlayer.heads.statistics.updating.IN_PLACE", frozenset())

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from lastlayer.layers import (
+from lastlayer.layers.form import (
     COSINE,
     COSINE_FIXED_SCALE,
     COSINE_LEARNED_SCALE,
     LINEAR,
     LINEAR_NO_BIAS,
-    MASKS,
     ORIGINAL_WEIGHT_NORM,
     WEIGHT_NORM,
     WEIGHT_NORM_FROZEN_GAIN,
@@ -52,40 +51,6 @@ def draw(
     }
     z = torch.randn(*leading, n, h, dtype=torch.float64)
     return z, torch.randint(n_classes, (*leading, n)), parameters
-
-
-def masked_loss_gradient(logits: Tensor, y: Tensor, mask: str) -> Tensor:
-    """Give (softmax − one-hot)/n of the masked logits, masked again."""
-    one_hot = functional.one_hot(y, logits.shape[-1])
-    keep = MASKS[mask](one_hot.mT).mT
-    return (torch.softmax(logits * keep, dim=-1) - one_hot) * keep / y.shape[-1]
-
-
-def masked_loss(logits: Tensor, y: Tensor, mask: str) -> Tensor:
-    keep = MASKS[mask](functional.one_hot(y, logits.shape[-1]).mT).mT
-    log_p = torch.log_softmax(logits * keep, dim=-1)
-    return -log_p.gather(-1, y.unsqueeze(-1)).mean(dim=(-2, -1)).sum()
-
-
-@every_form
-@pytest.mark.parametrize("mask", MASKS)
-@settings(max_examples=25)
-@sizes
-def test_gradients_equal_autograd(
-    name: str, mask: str, *, leading: list[int], n: int, n_classes: int, h: int, seed: int
-) -> None:
-    torch.manual_seed(seed)
-    form = FORMS[name]
-    z, y, parameters = draw(form, leading, n, n_classes, h)
-    for part in form.learned:
-        parameters[part].requires_grad_()
-    logits = form.logits(z, parameters)
-    masked_loss(logits, y, mask).backward()
-    constant = {part: tensor.detach() for part, tensor in parameters.items()}
-    got = form.gradient(z, constant, masked_loss_gradient(logits.detach(), y, mask))
-    assert got.keys() == set(form.learned)
-    for part, gradient in got.items():
-        torch.testing.assert_close(gradient, parameters[part].grad, rtol=1e-10, atol=1e-10)
 
 
 def plain_cosine(z: Tensor, p: dict[str, Tensor]) -> Tensor:
@@ -137,10 +102,8 @@ def test_zero_vectors_have_an_answer(name: str, dtype: torch.dtype) -> None:
     assert logits[0].tolist() == [constant, constant]
     assert logits[1, 1].item() == constant
     logits.sum().backward()
-    with torch.no_grad():
-        closed = form.gradient(z, parameters, torch.ones_like(logits))
-    for part, gradient in closed.items():
-        assert gradient.isfinite().all()
-        torch.testing.assert_close(gradient, parameters[part].grad)
+    for part in parameters.values():
+        assert part.grad is not None
+        assert part.grad.isfinite().all()
     assert z.grad is not None
     assert z.grad.isfinite().all()

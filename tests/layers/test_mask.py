@@ -57,12 +57,12 @@ LOGITS, Y = torch.zeros(2, 3), torch.tensor([0, 2])
 @pytest.mark.parametrize(
     ("logits", "y", "error", "message"),
     [
-        (LOGITS[0], Y[:1], ShapeError, r"expected logits \(n, classes\).*got \(3,\) and \(1,\)"),
-        (LOGITS, Y[:1], ShapeError, r"expected .* labels \(n,\), got \(2, 3\) and \(1,\)"),
-        (LOGITS, Y + 1, LabelError, r"expected labels from 0 to 2, got 1 to 3"),
-        (LOGITS, Y - 1, LabelError, r"expected labels from 0 to 2, got -1 to 1"),
-        (LOGITS, Y.double(), LabelError, r"expected .*integer tensor, got torch.float64"),
-        (LOGITS[:0], Y[:0], ShapeError, r"expected at least one sample, got none"),
+        (LOGITS[0], Y[:1], ShapeError, r"logits must be \(n, classes\).*got \(3,\) and \(1,\)"),
+        (LOGITS, Y[:1], ShapeError, r"logits must be .* labels \(n,\), got \(2, 3\) and \(1,\)"),
+        (LOGITS, Y + 1, LabelError, r"labels must be from 0 to 2, got 1 to 3"),
+        (LOGITS, Y - 1, LabelError, r"labels must be from 0 to 2, got -1 to 1"),
+        (LOGITS, Y.double(), LabelError, r"labels must be an integer tensor, got torch.float64"),
+        (LOGITS[:0], Y[:0], ShapeError, r"there must be at least one sample, got none"),
     ],
 )
 def test_bad_input_is_refused(

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from made_up import PAPER, write_study
 
 from lastlayer.report import write
+from made_up import PAPER, write_study
 from undrawn import leave_out_the_renderer
 
 

@@ -4,11 +4,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from made_up import Stream, write_study
-
 from killing import KILLS, fork, kill
-from lastlayer.report import write, writing
+from lastlayer.report import drawing, write
 from lastlayer.report.drawing import Drawn
+from made_up import Stream, write_study
 
 
 def drawn_at_once(specs: Mapping[str, object]) -> Drawn:
@@ -29,6 +28,6 @@ def start(folder: Path) -> int:
 
 if __name__ == "__main__":
     if KILLS < 100:  # the renderer is slow to start
-        writing.draw, writing.javascript = drawn_at_once, lambda: ("", "")
+        drawing.draw, drawing.javascript = drawn_at_once, lambda: ("", "")
     killed = kill(Path(sys.argv[1]), start, kills=KILLS // 5, after=(0, 1))
     print(killed)  # noqa: T201  (read by the test)

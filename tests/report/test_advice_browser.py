@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from browser import Browser, browser, find_browser
 
 import lastlayer as ll
+from browser import Browser, browser, find_browser
 
 pytestmark = [
     pytest.mark.slow,

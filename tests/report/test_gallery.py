@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from benchmarks import beyond_figure
 
+from lastlayer.report.contents import all_sheets, make_sections
 from lastlayer.report.drawing import draw
-from lastlayer.report.topics import SHEETS, make_sections
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +28,7 @@ def test_the_committed_results_give_the_committed_figures_byte_for_byte() -> Non
     kept = {path.name: path.read_bytes() for path in (ROOT / "docs" / "figures").glob("*.svg")}
     found = {"beyond.svg": beyond_figure.svg().encode()}
     for folder in ("paper", "replay"):
-        files = {s: ROOT / "results" / folder / "tables" / f"{s.name}.csv" for s in SHEETS}
+        files = {s: ROOT / "results" / folder / "tables" / f"{s.name}.csv" for s in all_sheets()}
         read = {s.name: s.read(p.read_bytes(), p) for s, p in files.items() if p.is_file()}
         sections = make_sections({name: table for name, table in read.items() if table is not None})
         figures = (f for s in sections for panel in s.panels for f in panel.figures)

@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up import Stream, write_study
-from read_page import Page
 
 from lastlayer.report import drawing, write
 from lastlayer.report.drawing import draw
-from lastlayer.report.section import LONGEST, file_names
+from lastlayer.report.section import LONGEST, Table, file_names, words
 from lastlayer.report.sheet import Sheet, clean, texts
-from lastlayer.report.shown import Table, latex, markdown, words
+from lastlayer.report.table_text import latex, markdown
+from made_up import Stream, write_study
+from read_page import Page
 
 CONTROL = [f"a{chr(code)}b" for code in (0, 1, 8, 11, 12, 14, 31, 127, 133, 0xFFFE, 0xFFFF)]
 SPEC = {

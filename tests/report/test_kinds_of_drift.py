@@ -3,7 +3,7 @@
 import pytest
 
 from lastlayer.catalogue import SCENARIOS
-from lastlayer.report.drift import MEANING, kind_of
+from lastlayer.report.data_names import MEANING, kind_of
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -4,11 +4,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from new_heads import NEW, with_cards
 
 from lastlayer import catalogue
 from lastlayer.catalogue import HEADS, PAPER_HEADS
-from lastlayer.report.colours import CONTRAST, contrast, oklab
 from lastlayer.report.looks import (
     ALL_LAYERS,
     FIRST,
@@ -18,6 +16,7 @@ from lastlayer.report.looks import (
     paper_layers,
     place_of,
 )
+from new_heads import NEW, with_cards
 
 PAPER = [*paper_layers(by_gradient=True), *paper_layers(by_gradient=False)]
 NINE = {  # as they were when the gallery was drawn
@@ -66,6 +65,13 @@ def lab(colour: str, vision: str) -> np.ndarray:
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
+def contrast(colour: str) -> float:
+    """Return the contrast to white, from 1 to 21 (WCAG 2, which asks 3 of graphics)."""
+    rgb = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return float(1.05 / (TO_XYZ[1] @ linear + 0.05))
+
+
 def closest(colours: list[str], vision: str) -> float:
     seen = [lab(colour, vision) for colour in colours]
     return min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2))
@@ -90,11 +96,7 @@ def test_twelve_more_heads_can_be_told_apart_by_everyone(monkeypatch: pytest.Mon
     with_cards(monkeypatch, *NEW)
     looks = [look_of(name) for name in (*PAPER, *[n for n in HEADS if n not in PAPER][:12])]
     assert len(looks) == 21
-    distances = [
-        np.linalg.norm(oklab(a.colour) - oklab(b.colour)) for a, b in combinations(looks, 2)
-    ]
-    assert min(distances) > 0.1
-    assert all(contrast(look.colour) >= CONTRAST for look in looks[9:])
+    assert all(contrast(look.colour) >= 3 for look in looks[9:])
     assert all(contrast(look.colour) > 2.2 for look in looks[:9])
     assert all(closest([look.colour for look in looks], vision) > 4 for vision in VISION)
     assert len({look.marker for look in looks}) == 21

@@ -5,17 +5,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from made_up import HUNDRED, PAPER, Stream, iid, write_study
-from read_page import Page
 
 from lastlayer.report import write
-from lastlayer.report.axes import WORST
-from lastlayer.report.drift import data_name, in_words, title_of
-from lastlayer.report.lines import coinciding
-from lastlayer.report.topics import make_sections, make_tables
-from lastlayer.report.topics.ranking import standings
+from lastlayer.report.charts import WORST, coinciding
+from lastlayer.report.contents import make_sections, make_tables
+from lastlayer.report.data_names import data_name, in_words, title_of
+from lastlayer.report.topics.standings import standings
 from lastlayer.report.topics.summary import answer
 from lastlayer.results import load_study as load
+from made_up import HUNDRED, PAPER, Stream, iid, write_study
+from read_page import Page
 
 MINE = "data/clips.safetensors"
 SOME = ("linear", "weight_norm", "cosine+single", "knn", "mean", "slda", "ridge")
@@ -35,19 +34,19 @@ def own(**more: object) -> list[Stream]:
 
 @pytest.fixture(name="page", scope="module")
 def _page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    from lastlayer.report import writing  # noqa: PLC0415
+    from lastlayer.report import drawing  # noqa: PLC0415
     from lastlayer.report.drawing import Drawn  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("clips.toml")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "draw", lambda specs: Drawn())
-        patch.setattr(writing, "javascript", lambda: ("", ""))
+        patch.setattr(drawing, "draw", lambda specs: Drawn())
+        patch.setattr(drawing, "javascript", lambda: ("", ""))
         return Page(write(write_study(folder, own())))
 
 
 def words(page: Page) -> str:
     """Return all that is read on a page but the plan, which is the user's own."""
-    return page.words.partition("The plan\n")[0]
+    return page.words.rpartition("The plan\n")[0]
 
 
 def test_nothing_on_the_page_is_the_papers(page: Page) -> None:

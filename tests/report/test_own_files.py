@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from made_up import Stream, write_study
 
 from lastlayer.errors import BusyError, WriteError
 from lastlayer.report import own_files, write
 from lastlayer.report.own_files import replace_report
+from made_up import Stream, write_study
 
 
 @pytest.fixture(name="study")

@@ -5,12 +5,12 @@ from typing import Any
 
 import polars as pl
 import pytest
-from read_page import Page
 
-from lastlayer.report.drift import title_of
-from lastlayer.report.published import SELECTED
+from lastlayer.paper.published_numbers import SELECTED
+from lastlayer.report.data_names import title_of
 from lastlayer.report.section import file_names
-from lastlayer.report.topics.repairs import OF_FATES, OF_REPAIRS
+from lastlayer.report.topics.lost_samples import OF_FATES, OF_REPAIRS
+from read_page import Page
 
 
 @pytest.fixture(name="page", scope="module")

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import Browser, browser, find_browser, find_fonts
-from made_up import HUNDRED, Stream, write_study
 
+from browser import Browser, browser, find_browser, find_fonts
 from lastlayer.report import write
+from made_up import HUNDRED, Stream, write_study
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import Stream, write_study
 
 from lastlayer.cli import main
+from made_up import Stream, write_study
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:

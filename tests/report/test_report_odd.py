@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from made_up import Stream, iid, write_study
-from read_page import Page
 
 from lastlayer import __version__
 from lastlayer.errors import FileFormatError, MissingFileError, WriteError
 from lastlayer.report import write
+from made_up import Stream, iid, write_study
+from read_page import Page
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # what charts look like is not asked here
 
@@ -129,7 +129,7 @@ def test_results_of_a_later_version_are_refused_in_words(tmp_path: Path) -> None
     with sqlite3.connect(folder / "results.sqlite") as later:
         later.execute("PRAGMA user_version = 99")
     later.close()
-    with pytest.raises(FileFormatError, match="a newer lastlayer wrote it"):
+    with pytest.raises(FileFormatError, match="written by a newer lastlayer"):
         write(folder)
 
 

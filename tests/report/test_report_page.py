@@ -6,11 +6,11 @@ from xml.etree import ElementTree
 
 import polars as pl
 import pytest
-from made_up import ALL, Stream, write_study
-from read_page import Page
 
 from lastlayer.report import write
 from lastlayer.results import load_study as load
+from made_up import ALL, Stream, write_study
+from read_page import Page
 
 SECTIONS = ("summary", "ranking", "accuracy", "masks", "similarity", "subsets", "preliminary",
             "published", "norms", "weight-change", "interference", "first-task", "repairs",

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from made_up import ALL, LAYERS, Stream, iid, write_study
-from new_heads import with_cards
-from read_page import Page
 
 from lastlayer.catalogue import HEADS
 from lastlayer.errors import FileFormatError
 from lastlayer.report import write
+from lastlayer.report.contents import all_sheets, all_topics, make_sections, make_tables
 from lastlayer.report.looks import look_of
 from lastlayer.report.section import Section
-from lastlayer.report.topics import SHEETS, TOPICS, make_sections, make_tables
 from lastlayer.results import load_study as load
+from made_up import ALL, LAYERS, Stream, iid, write_study
+from new_heads import with_cards
+from read_page import Page
 
 ROOT = Path(__file__).parents[2]
 TYPES = {pl.String: "text", pl.Int64: "integer", pl.Float64: "number", pl.Boolean: "truth"}
@@ -53,26 +53,27 @@ FIRST = "accuracy", "repairs", "by_mask"  # what every study has, what an option
 
 @pytest.mark.parametrize(
     "sheet",
-    [pytest.param(s, marks=[] if s.name in FIRST else [pytest.mark.slow]) for s in SHEETS],
+    [pytest.param(s, marks=[] if s.name in FIRST else [pytest.mark.slow]) for s in all_sheets()],
     ids=lambda sheet: sheet.name,
 )
 def test_a_table_that_is_not_there_drops_its_topic_and_no_other(
     tables: dict[str, pl.DataFrame], whole: dict[str, Section], sheet: object
 ) -> None:
     """Figures and tables of all other topics stay as they are."""
-    (name,) = (s.name for s in SHEETS if s is sheet)
+    (name,) = (s.name for s in all_sheets() if s is sheet)
     without = {n: table for n, table in tables.items() if n != name}
     left = {section.name: section for section in make_sections(without)}
     gone = {
         section.name
-        for topic in TOPICS
+        for topic in all_topics()
         if sheet in topic.needs and (section := topic.of(tables)) is not None
     }
     assert whole.keys() - left.keys() == gone
     touched = {
         section.name
-        for topic in TOPICS
-        if sheet in topic.also and (section := topic.of(tables)) is not None
+        for topic in all_topics()
+        if (sheet in topic.also or name in topic.reads)
+        and (section := topic.of(tables)) is not None
     }
     for each in left.keys() - touched:
         assert [t.rows for t in left[each].tables] == [t.rows for t in whole[each].tables]
@@ -120,8 +121,8 @@ def test_a_damaged_table_is_named(alone: Path, name: str, damage: object) -> Non
 
 
 def test_every_column_is_in_the_docs() -> None:
-    text = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
-    for sheet in SHEETS:
+    text = (ROOT / "results" / "paper" / "README.md").read_text(encoding="utf-8")
+    for sheet in all_sheets():
         kinds = {kind: [n for n, k in sheet.columns.items() if k == kind] for kind in TYPES}
         cells = "; ".join(f"{TYPES[k]}: {', '.join(names)}" for k, names in kinds.items() if names)
         assert f"| `{sheet.name}.csv` | {cells} |" in text
@@ -129,7 +130,7 @@ def test_every_column_is_in_the_docs() -> None:
 
 def test_the_committed_tables_are_written_as_they_lie() -> None:
     for folder in ("paper", "replay"):
-        for sheet in SHEETS:
+        for sheet in all_sheets():
             path = ROOT / "results" / folder / "tables" / f"{sheet.name}.csv"
             if path.is_file():
                 table = sheet.read(path.read_bytes(), path)

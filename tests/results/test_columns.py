@@ -4,35 +4,23 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import version_0_1
-
 from lastlayer.results import load_study
 from lastlayer.results.columns import COLUMNS, KINDS, POLARS, Column
-from lastlayer.results.schema import MIGRATIONS, prepare
+from lastlayer.results.results_file import create
 from lastlayer.results.store import open_store
 
-PAGE = Path(__file__).parents[2] / "docs" / "study.md"
+PAGE = Path(__file__).parents[2] / "results" / "paper" / "README.md"
 
 
 def info(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
     return connection.execute("PRAGMA table_info(run)").fetchall()
 
 
-def test_the_first_versions_are_made_as_they_were(tmp_path: Path) -> None:
-    with (
-        closing(sqlite3.connect(version_0_1.FILE)) as old,
-        closing(sqlite3.connect(":memory:")) as new,
-    ):
-        prepare(new, tmp_path, MIGRATIONS[:3])
-        assert info(new) == info(old)
-
-
-def test_the_newest_is_the_list(tmp_path: Path) -> None:
+def test_the_file_is_the_list(tmp_path: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as new:
-        prepare(new, tmp_path)
+        create(new, tmp_path)
         found = [(name, kind) for _, name, kind, *_ in info(new)]
     assert found == [(column.name, column.type) for column in COLUMNS]
-    assert max(column.since for column in COLUMNS) == len(MIGRATIONS)
 
 
 def test_tables_have_the_columns_of_their_kind(tmp_path: Path) -> None:

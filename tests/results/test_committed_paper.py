@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from lastlayer.report.topics.published import count_agreement
+from lastlayer.paper.reproduction import count_agreement
 
 PAPER = Path(__file__).parents[2] / "results" / "paper"
 SAME = ("features", "scenario", "head", "start", "gain", "batch_size", "order", "seed")

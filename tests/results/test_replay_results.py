@@ -1,15 +1,12 @@
-"""Networks trained end to end beside heads in one file: kept apart, old files too, and tabled."""
+"""Networks trained end to end beside heads in one file: kept apart, and tabled."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from test_store import DONE, RUN
 
 from lastlayer.results import load_study
-from lastlayer.results.schema import MIGRATIONS, check, prepare
-from lastlayer.results.store import FILE, Record, open_store
+from lastlayer.results.store import Record, open_store
 from lastlayer.results.tables import replay_accuracy
 
 NETWORK = RUN | {
@@ -29,19 +26,6 @@ def keep(folder: Path, *networks: dict[str, object]) -> None:
         store.save([Record("head", DONE)])
 
 
-def version_one(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / FILE)) as file:
-        prepare(file, folder / FILE, MIGRATIONS[:1])
-        names = ", ".join(f'"{name}"' for name in RUN)
-        marks = ", ".join("?" * len(RUN))
-        file.execute(
-            f"INSERT INTO run (digest, generation, state, final, {names}) "
-            f"VALUES ('old', 1, 'done', 0.5, {marks})",
-            tuple(RUN.values()),
-        )
-        file.commit()
-
-
 def test_heads_and_networks_are_kept_apart(tmp_path: Path) -> None:
     keep(tmp_path, {"final": 0.5}, {"final": 0.75, "seed": 1})
     study = load_study(tmp_path)
@@ -50,28 +34,6 @@ def test_heads_and_networks_are_kept_apart(tmp_path: Path) -> None:
     assert study.replay["images"].to_list() == [300, 300]
     assert not {"balance", "images", "lost_share_drift"} & set(study.runs.columns)
     assert not {"subset", "lost_to_weights"} & set(study.replay.columns)
-
-
-def test_a_file_of_version_one_is_read_as_it_lies(tmp_path: Path) -> None:
-    version_one(tmp_path)
-    before = (tmp_path / FILE).read_bytes()
-    study = load_study(tmp_path)
-    assert study.done["digest"].to_list() == ["old"]
-    assert study.replay.is_empty()
-    assert (tmp_path / FILE).read_bytes() == before
-    keep(tmp_path / "new", {"final": 0.5})
-    assert study.runs.schema == load_study(tmp_path / "new").runs.schema
-    assert study.replay.schema == load_study(tmp_path / "new").replay.schema
-
-
-def test_a_file_of_version_one_is_brought_up_when_it_is_written(tmp_path: Path) -> None:
-    version_one(tmp_path)
-    before = load_study(tmp_path).runs
-    keep(tmp_path, {"final": 0.5})
-    with closing(sqlite3.connect(tmp_path / FILE)) as file:
-        assert check(file, tmp_path / FILE) == len(MIGRATIONS) >= 2
-    assert load_study(tmp_path).runs.filter(digest="old").equals(before)
-    assert load_study(tmp_path).replay.height == 1
 
 
 def test_accuracy_against_balance(tmp_path: Path) -> None:

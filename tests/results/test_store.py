@@ -16,9 +16,8 @@ from lastlayer.errors import (
     UnknownNameError,
     WriteError,
 )
-from lastlayer.results import load_study
-from lastlayer.results.arrays import pack, unpack
-from lastlayer.results.schema import MIGRATIONS, check, prepare
+from lastlayer.results import load_study, results_file
+from lastlayer.results.blobs import pack, unpack
 from lastlayer.results.store import FILE, Record, open_store
 
 RUN = {
@@ -133,36 +132,21 @@ def test_a_file_of_a_future_version_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path):
         pass
     with sqlite3.connect(tmp_path / FILE) as file:
-        file.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+        file.execute(f"PRAGMA user_version = {results_file.VERSION + 1}")
     file.close()
     with pytest.raises(FileFormatError, match="newer lastlayer"):
         load_study(tmp_path)
 
 
-def test_an_old_file_is_brought_to_the_newest_version(tmp_path: Path) -> None:
-    path = tmp_path / FILE
+def test_tables_are_made_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = f"{results_file.SCHEMA} SELECT nonsense;"
+    with monkeypatch.context() as patch:
+        patch.setattr(results_file, "SCHEMA", wrong)
+        with pytest.raises(WriteError, match="nonsense"), open_store(tmp_path):
+            pass
     with open_store(tmp_path) as store:
         store.plan({"one": RUN})
-    later = (*MIGRATIONS, "ALTER TABLE run ADD COLUMN colour TEXT DEFAULT 'red';")
-    connection = sqlite3.connect(path)
-    prepare(connection, path, later)
-    assert check(connection, path, later) == len(later)
-    assert connection.execute("SELECT digest, colour FROM run").fetchall() == [("one", "red")]
-    prepare(connection, path, later)  # nothing more to do
-    connection.close()
-
-
-def test_a_migration_that_fails_leaves_the_old_version(tmp_path: Path) -> None:
-    path = tmp_path / FILE
-    with open_store(tmp_path) as store:
-        store.plan({"one": RUN})
-    connection = sqlite3.connect(path)
-    wrong = (*MIGRATIONS, "ALTER TABLE run ADD COLUMN colour TEXT; SELECT nonsense;")
-    with pytest.raises(sqlite3.OperationalError):
-        prepare(connection, path, wrong)
-    connection.close()
-    assert load_study(tmp_path).runs.columns[0] == "digest"
-    assert "colour" not in load_study(tmp_path).runs.columns
+    assert load_study(tmp_path).runs["digest"].to_list() == ["one"]
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import version_0_1
 from test_store import DONE, RUN
 
 from lastlayer.errors import BusyError, FileFormatError, LastLayerError
-from lastlayer.results import load_study, opening
-from lastlayer.results.arrays import MOST, pack
-from lastlayer.results.store import FILE, Record, open_store
+from lastlayer.results import load_study, results_file
+from lastlayer.results.blobs import MOST, digest, pack
+from lastlayer.results.store import FILE, Record, open_store, seal_data, seal_runs
 
 ABOUT = {"names": {"y": ["a", "b"]}, "origin": {}, "n_train": 9, "n_test": 3, "in_features": 2}
 CURVE = np.arange(60, dtype=np.int32).reshape(6, 10)
@@ -55,7 +54,6 @@ def write(folder: Path) -> None:
 
 def test_what_was_written_is_believed(tmp_path: Path) -> None:
     read_all(keep(tmp_path))
-    assert "unverified" not in load_study(tmp_path).about
     write(tmp_path)  # a failed run is planned again, one is new, and all are sealed again
     read_all(tmp_path)
 
@@ -160,11 +158,23 @@ def test_what_is_not_ours_is_refused_before_anything_runs(tmp_path: Path, script
     assert (tmp_path / FILE).read_bytes() == before
 
 
-@pytest.fixture(name="old")
-def _old(tmp_path: Path) -> Path:
-    """Lay out a file without checksums: it is believed, as far as it can be read."""
-    shutil.copyfile(version_0_1.FILE, tmp_path / FILE)
-    return tmp_path
+@pytest.fixture(name="study")
+def _study(tmp_path: Path) -> Path:
+    return keep(tmp_path)
+
+
+def reseal(folder: Path) -> None:
+    """Make all checksums anew, as someone can who wants to deceive."""
+    with closing(sqlite3.connect(folder / FILE, isolation_level=None)) as file:
+        cursor = file.cursor()
+        for (run,) in cursor.execute("SELECT DISTINCT run FROM array").fetchall():
+            query = "SELECT name, type, shape, content FROM array WHERE run = ?"
+            rows = cursor.execute(query, (run,)).fetchall()
+            arrays = json.dumps({name: digest(tuple(packed)) for name, *packed in rows})
+            cursor.execute("UPDATE run SET arrays = ? WHERE id = ?", (arrays, run))
+        cursor.execute("UPDATE run SET checksum = NULL")
+        seal_runs(cursor)
+        seal_data(cursor)
 
 
 @pytest.mark.parametrize(
@@ -172,29 +182,43 @@ def _old(tmp_path: Path) -> Path:
     [
         ("UPDATE run SET final = 'much'", "column 'final' holds str"),
         ("UPDATE run SET seed = 0.5", "column 'seed' holds float"),
-        ("UPDATE run SET head = CAST('mean' AS BLOB)", "column 'head' holds bytes"),
-        ("UPDATE run SET head = CAST(x'ff' AS TEXT)", "is damaged: Could not decode"),
-        ("UPDATE data SET about = '{'", "is damaged: what is known of the data 'small"),
+        ("UPDATE data SET about = '{'", "is damaged: what is known of the data 'mine"),
         ("UPDATE data SET about = '{\"colour\": 1}'", "is damaged: what is known of the data"),
         ("UPDATE array SET shape = '[-1]'", "expected a shape such as"),
         ("UPDATE array SET shape = '[1e3]'", "expected a shape such as"),
         ("UPDATE array SET type = 'O'", "expected a type such as '<f4', got 'O'"),
         ("UPDATE array SET content = x'00'", "is damaged: the array"),
-        ("UPDATE array SET content = 7", "expected bytes, got int"),
-        ("PRAGMA user_version = -3", "expected results of version 1 or later, got -3"),
     ],
 )
-def test_nonsense_in_an_old_file_is_named(old: Path, script: str, message: str) -> None:
-    change(old, script)
+def test_nonsense_with_checksums_is_named(tmp_path: Path, script: str, message: str) -> None:
+    change(keep(tmp_path), script)
+    reseal(tmp_path)
     with pytest.raises(FileFormatError, match=message) as raised:
-        read_all(old)
-    assert str(old / FILE) in str(raised.value)
+        read_all(tmp_path)
+    assert str(tmp_path / FILE) in str(raised.value)
 
 
-def test_deep_json_in_an_old_file_is_named(old: Path) -> None:
-    change(old, f"UPDATE data SET about = '{'[' * 100_000}'")
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("UPDATE run SET head = CAST('mean' AS BLOB)", "was altered"),
+        ("UPDATE run SET head = CAST(x'ff' AS TEXT)", "is damaged: Could not decode"),
+        ("UPDATE array SET content = 7", "was altered"),
+        ("PRAGMA user_version = -3", "its version is -3"),
+        ("PRAGMA user_version = 3", "written by lastlayer 0.1 .* run the plan again"),
+    ],
+)
+def test_nonsense_is_named(tmp_path: Path, script: str, message: str) -> None:
+    change(keep(tmp_path), script)
+    with pytest.raises(FileFormatError, match=message):
+        read_all(tmp_path)
+
+
+def test_deep_json_is_named(tmp_path: Path) -> None:
+    change(keep(tmp_path), f"UPDATE data SET about = '{'[' * 100_000}'")
+    reseal(tmp_path)
     with pytest.raises(FileFormatError, match="is damaged: what is known of the data"):
-        load_study(old)
+        load_study(tmp_path)
 
 
 def put(folder: Path, shape: list[int], content: bytes) -> None:
@@ -202,29 +226,30 @@ def put(folder: Path, shape: list[int], content: bytes) -> None:
         values = ("|u1", json.dumps(shape), content)
         file.execute("UPDATE array SET type = ?, shape = ?, content = ?", values)
         file.commit()
+    reseal(folder)
 
 
-def test_an_array_takes_no_more_than_is_stated(old: Path) -> None:
+def test_an_array_takes_no_more_than_is_stated(study: Path) -> None:
     bomb = zlib.compress(bytes(64 << 20), 9)
-    put(old, [MOST + 1], bomb)
+    put(study, [MOST + 1], bomb)
     with pytest.raises(FileFormatError, match="array of at most 512 MiB"):
-        read_all(old)
-    put(old, [10], bomb)  # it announces less than it holds
+        read_all(study)
+    put(study, [10], bomb)  # it announces less than it holds
     with pytest.raises(FileFormatError, match="expected 10 bytes"):
-        read_all(old)
+        read_all(study)
 
 
 def test_arrays_take_no_more_at_once_than_is_stated(
-    old: Path, monkeypatch: pytest.MonkeyPatch
+    study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lastlayer.results.study.AT_ONCE", 1 << 10)
-    put(old, [200], zlib.compress(bytes(200)))
+    monkeypatch.setattr("lastlayer.results.reading.AT_ONCE", 1 << 10)
+    put(study, [600], zlib.compress(bytes(600)))
     with pytest.raises(FileFormatError, match="ask for fewer runs at a time"):
-        load_study(old).arrays("right_by_class")
+        load_study(study).arrays("right_by_class")
 
 
 def test_an_array_that_could_not_be_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lastlayer.results.arrays.MOST", 1 << 20)
+    monkeypatch.setattr("lastlayer.results.blobs.MOST", 1 << 20)
     with pytest.raises(LastLayerError, match="at most 1 MiB, got 2 MiB"):
         pack(np.zeros(1 << 18))
 
@@ -270,7 +295,7 @@ def in_a_child(work: Callable[[], object], *, as_nobody: bool = False) -> str:
 def count(folder: Path) -> tuple[bool, list[tuple[str, int]]]:
     """Say whether a folder may be written, and count runs; polars cannot be forked."""
     query = "SELECT state, count(*) FROM run GROUP BY state ORDER BY state"
-    with opening.opened(folder / FILE) as (connection, _):
+    with results_file.opened(folder / FILE) as connection:
         return os.access(folder, os.W_OK), connection.execute(query).fetchall()
 
 
@@ -302,27 +327,27 @@ def test_a_file_at_rest_is_read_where_nobody_may_write(place: Path) -> None:
     assert in_a_child(lambda: count(place), as_nobody=True) == f"(False, {states})"
 
 
-def test_a_writer_killed_in_a_migration_is_undone_for_who_reads(old: Path) -> None:
+def test_a_writer_killed_in_a_change_is_undone_for_who_reads(study: Path) -> None:
     """A rollback journal of another size than nothing means that a change was half made."""
 
     def begin_and_die() -> None:
-        with closing(sqlite3.connect(old / FILE, isolation_level=None)) as file:
+        with closing(sqlite3.connect(study / FILE, isolation_level=None)) as file:
             file.execute("PRAGMA journal_mode = DELETE")
             file.execute("PRAGMA cache_size = 1")  # pages are written before the change is whole
             file.executescript("BEGIN; UPDATE run SET final = 1; UPDATE array SET content = x'00';")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    expected = load_study(old).done
+    expected = load_study(study).done
     in_a_child(begin_and_die)
-    assert (old / f"{FILE}-journal").stat().st_size
-    assert load_study(old).done.equals(expected)
+    assert (study / f"{FILE}-journal").stat().st_size
+    assert load_study(study).done.equals(expected)
 
 
 def test_a_copy_that_changes_meanwhile_is_not_believed(
-    old: Path, monkeypatch: pytest.MonkeyPatch
+    study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (old / f"{FILE}-journal").write_bytes(b"something")
+    (study / f"{FILE}-journal").write_bytes(b"something")
     states = iter(range(9))
-    monkeypatch.setattr(opening, "_state", lambda file: next(states))
+    monkeypatch.setattr(results_file, "_state", lambda file: next(states))
     with pytest.raises(BusyError, match="try again"):
-        load_study(old)
+        load_study(study)

@@ -41,7 +41,7 @@ def test_row_numbers_as_data_are_the_rows() -> None:
 def test_one_test_task_belongs_to_no_training_task() -> None:
     assert from_continuum(whole(3), whole(1)).test_tasks is None
     assert from_continuum(whole(1), whole(1)).test_tasks is not None
-    with pytest.raises(OptionError, match="of 3 tasks as in train, or of one task, got 2"):
+    with pytest.raises(OptionError, match="must have 3 tasks as train, or one, got 2"):
         from_continuum(whole(3), whole(2))
 
 
@@ -57,7 +57,7 @@ def test_what_has_no_rows_of_its_own() -> None:
 
 @pytest.mark.parametrize("y", [[0, 1, -1, 0, 1, 2], [0.5] * 6])
 def test_classes_are_numbers_from_zero(y: list[float]) -> None:
-    with pytest.raises(LabelError, match="whole numbers from 0"):
+    with pytest.raises(LabelError, match="whole numbers of at least 0"):
         from_continuum(Form(np.zeros(6), y, [0] * 6, 1), whole(1))
 
 

@@ -10,11 +10,12 @@ import torch
 from tests.scenarios.toy_labels import ToyData, cifar100_like, core50_like, toy
 
 from lastlayer import load_features, scenarios
-from lastlayer.catalogue import COLUMNS, KINDS, SCENARIOS
+from lastlayer.catalogue import COLUMNS, KINDS, SCENARIOS, KindCard, forms_of_scenarios
 from lastlayer.cli import main
 from lastlayer.errors import DataError, UnknownNameError
-from lastlayer.features import BACKBONES, DATASETS
-from lastlayer.scenarios import make_scenario
+from lastlayer.extraction import BACKBONES, DATASETS
+from lastlayer.scenarios import Scenario, kinds, make_scenario, task_order
+from lastlayer.scenarios.scenario import Data
 
 DATA: dict[str, Callable[[], ToyData]] = {
     "cifar10": lambda: toy({"y": [row % 10 for row in range(30)]}),
@@ -128,8 +129,41 @@ def test_an_unknown_name_gets_the_nearest() -> None:
         make_scenario("core10mix", cifar100_like())
 
 
-def test_a_kind_is_answered_with_the_function_that_makes_it() -> None:
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("incremental:2", [[0, 1], [2, 3]]),
+        ("incremental:1,3/y", [[0], [1, 2, 3]]),
+        ("mixed:session", [[0, 2], [1, 3]]),
+        ("iid", [[0, 1, 2, 3]]),
+    ],
+)
+def test_a_kind_is_made_from_how_it_is_written(text: str, rows: list[list[int]]) -> None:
+    scenario = make_scenario(text, toy({"y": [0, 1, 2, 3], "session": [0, 1, 0, 1]}))
+    assert [task.tolist() for task in scenario.tasks] == rows
+    assert scenario.name == text.partition(":")[0]
+
+
+def test_a_kind_takes_the_order() -> None:
+    tasks = make_scenario("incremental:3", toy({"y": [0, 1, 2]}), order=1).tasks
+    assert [int(rows) for rows in tasks] == list(task_order(3, seed=1))
+
+
+def test_a_new_kind_is_a_card_and_the_function_of_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backwards(data: Data, label: str | None = None, order: int = 0) -> Scenario:
+        """Bring the rows in one task each, the last one first."""
+        rows = torch.arange(len(data.train.labels["y"])).flip(0)
+        tasks = rows.split(1)
+        return Scenario("backwards", "y", 2, tasks, None, tuple(range(len(tasks))))
+
+    card = KindCard("backwards", "the last row first", "mixed", None, "backwards")
+    monkeypatch.setitem(KINDS, card.name, card)  # type: ignore[arg-type]
+    monkeypatch.setattr(kinds, card.name, backwards, raising=False)
+    scenario = make_scenario("backwards", toy({"y": [0, 1, 1]}))
+    assert [rows.tolist() for rows in scenario.tasks] == [[2], [1], [0]]
+    assert card.form in forms_of_scenarios()
+
+
+def test_every_kind_has_a_function() -> None:
     for kind in KINDS:
-        with pytest.raises(UnknownNameError, match=rf"write lastlayer\.scenarios\.{kind}\(data"):
-            make_scenario(f"{kind}:5", toy({"y": [0, 1]}))
-        assert callable(getattr(scenarios, kind))
+        assert getattr(kinds, kind) is getattr(scenarios, kind)

@@ -2,8 +2,10 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -24,6 +26,11 @@ def run(monkeypatch: pytest.MonkeyPatch, command: str) -> int:
     with pytest.raises(SystemExit) as end:
         main()
     return int(end.value.code or 0)
+
+
+def cut(size: int) -> AbstractContextManager[object]:
+    """Make a part of each group of shards of about so many bytes, while this lasts."""
+    return mock.patch("lastlayer.evaluate.shards._group_bytes", return_value=size)
 
 
 def data(n: int = N, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

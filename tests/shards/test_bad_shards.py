@@ -11,9 +11,9 @@ import pytest
 from same import assert_same
 
 import lastlayer as ll
+from lastlayer.data import shard_rows
 from lastlayer.errors import DataError, FileFormatError, LastLayerError
-from lastlayer.shards import fit as fitting
-from lastlayer.shards import reading
+from lastlayer.evaluate import shard_tasks
 
 Z, Y = piles.data()
 TEST = piles.data(500, seed=7)[0]
@@ -64,13 +64,16 @@ def ragged(file: Path) -> None:
 BAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "damaged": (damage, "damaged"),
     "cut off": (cut, "damaged"),
-    "of another width": (other_width, "expected features of size 12 as in .*, got 7 in"),
+    "of another width": (other_width, "features must have 12 columns, as in .*, got 7 in"),
     "empty": (empty, "has no rows"),
     "without bytes": (no_bytes, "damaged"),
     "with NaN": (nan, "NaN or infinity in row 431"),
     "without a label": (missing_label, "the first in row 300"),
     "without the column": (other_column, "unknown column 'species'"),
-    "ragged": (ragged, "lists of one length in 'z', got 12 numbers in row 0 and 13 in row 42"),
+    "ragged": (
+        ragged,
+        "lists in 'z' must be of one length, got 12 numbers in row 0 and 13 in row 42",
+    ),
 }
 
 
@@ -132,20 +135,20 @@ def test_it_changes_while_it_is_read(
     file = sorted(
         path for path in folder.rglob("*-1*" if make != "clip_retrieval" else "img_emb_1*")
     )[0]
-    before, changed = reading.as_features, []
-    rows = reading._rows_of
-    monkeypatch.setattr(reading, "_rows_of", lambda width: min(rows(width), 100))
+    before, changed = shard_rows.as_features, []
+    rows = shard_rows._rows_of
+    monkeypatch.setattr(shard_rows, "_rows_of", lambda width: min(rows(width), 100))
 
-    def meanwhile(shard: reading.Shard, *others: object) -> object:
+    def meanwhile(shard: shard_rows.Shard, *others: object) -> object:
         for number, piece in enumerate(original(shard, *others)):  # type: ignore[arg-type]
             yield piece
             if number == 0 and shard.path == str(file) and not changed:
                 changed.append(change)
                 _change(file, change)
 
-    original = fitting.read_shard
-    monkeypatch.setattr("lastlayer.shards.work.read_shard", meanwhile)
-    assert before is reading.as_features
+    original = shard_tasks.read_shard
+    monkeypatch.setattr("lastlayer.evaluate.shard_tasks.read_shard", meanwhile)
+    assert before is shard_rows.as_features
     label = None if make == "ours" else "species"
     with pytest.raises(LastLayerError, match=file.name):
         ll.fit(folder, "mean", label=label)
@@ -167,7 +170,7 @@ def test_all_are_broken(tmp_path: Path) -> None:
     folder = piles.parquet(tmp_path / "shards", pieces=2)
     for file in folder.iterdir():
         cut(file)
-    with pytest.raises(DataError, match="none of 2 can"):
+    with pytest.raises(DataError, match="none of 2 shards can be read"):
         ll.fit(folder, "slda", label="species", broken="skip")
 
 
@@ -207,16 +210,16 @@ def test_the_first_shard_does_not_decide_how_wide_features_are(
     whole = ll.fit(piles.parquet(tmp_path / "shards"), "slda", label="species")
     whole.save("head.safetensors")
     narrow(tmp_path / "shards" / "part-0.parquet")
-    said = f"expected features of size {piles.H} as in .*part-1.parquet, got 2 in .*part-0.parquet"
+    said = f"must have {piles.H} columns, as in .*part-1.parquet, got 2 in .*part-0.parquet"
     for head in ("slda", tmp_path / "head.safetensors"):
         with pytest.raises(DataError, match=said):
             ll.fit(tmp_path / "shards", head, label="species")
     command = "fit shards --head head.safetensors --label species --broken skip"
     assert piles.run(monkeypatch, command) == 0
-    assert "left out 1: part-0.parquet (expected features of size" in capsys.readouterr().out
+    assert "left out 1: part-0.parquet (features must have" in capsys.readouterr().out
     for file in (tmp_path / "shards").glob("part-[1-9]*.parquet"):
         narrow(file)
     clf = ll.fit(tmp_path / "shards", "slda", label="species")
     assert clf.n_features_in_ == 2
-    with pytest.raises(DataError, match=f"{piles.H} as the head has learned, got 2 in .*part-0"):
+    with pytest.raises(DataError, match=r"12 columns, as the head has learned, got 2 in .*part-0"):
         ll.fit(tmp_path / "shards", tmp_path / "head.safetensors", label="species")

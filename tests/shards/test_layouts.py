@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from same import assert_same
 
 import lastlayer as ll
 from lastlayer.catalogue import HEADS
+from lastlayer.data.shard_list import is_sharded, list_shards
+from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import (
     MissingFileError,
     MissingPackageError,
@@ -20,10 +23,8 @@ from lastlayer.errors import (
     OptionError,
     UnsupportedError,
 )
-from lastlayer.shards.fit import fit_shards
-from lastlayer.shards.listing import is_sharded, list_shards
-from lastlayer.shards.local import Local
-from lastlayer.shards.reading import Wish
+from lastlayer.evaluate.shard_tasks import run_in_threads
+from lastlayer.evaluate.shards import fit_shards
 
 Z, Y = piles.data()
 TEST = piles.data(500, seed=7)[0]
@@ -59,13 +60,13 @@ def test_tensors_of_another_program(tmp_path: Path) -> None:
 def test_every_head_that_merges(tmp_path: Path, whole: Path, name: str) -> None:
     folder = piles.parquet(tmp_path / "shards", pieces=7)
     options = SMALL.get(name)
-    made = fit_shards(
-        folder,
-        ll.HeadClassifier(name, options=options, random_state=0),
-        Wish(label="species"),
-        group_bytes=1,
-        runner=Local(1),
-    )
+    with piles.cut(1):
+        made = fit_shards(
+            folder,
+            ll.HeadClassifier(name, options=options, random_state=0),
+            Selection(label="species"),
+            run=partial(run_in_threads, threads=1),
+        )
     expected = ll.fit(whole, name, label="species", options=options)
     if name in ("knn", "median"):  # they keep rows, in their order
         assert made.predict(TEST).tolist() == expected.predict(TEST).tolist()
@@ -83,13 +84,13 @@ def test_any_grouping_and_any_order(tmp_path: Path, whole: Path, name: str) -> N
     assert sum(pl.read_parquet(file).height for file in first) > 1000
     for order in (others, others[::-1]):
         for group_bytes in (1, 30_000, 100_000, 1 << 30):
-            made = fit_shards(
-                [*first, *order],
-                ll.HeadClassifier(name, options=SMALL.get(name), random_state=0),
-                Wish(label="species"),
-                group_bytes=group_bytes,
-                runner=Local(1),
-            )
+            with piles.cut(group_bytes):
+                made = fit_shards(
+                    [*first, *order],
+                    ll.HeadClassifier(name, options=SMALL.get(name), random_state=0),
+                    Selection(label="species"),
+                    run=partial(run_in_threads, threads=1),
+                )
             assert_same(made, clf, TEST)
 
 
@@ -99,13 +100,13 @@ def test_fewer_rows_than_a_map_waits_for(tmp_path: Path) -> None:
     table[400:].write_parquet(tmp_path / "a-1.parquet")
     table.write_parquet(tmp_path / "whole.parquet")
     options = {"width": 50}
-    made = fit_shards(
-        str(tmp_path / "a-*.parquet"),
-        ll.HeadClassifier("random_slda", options=options, random_state=0),
-        Wish(label="species"),
-        group_bytes=1,
-        runner=Local(1),
-    )
+    with piles.cut(1):
+        made = fit_shards(
+            str(tmp_path / "a-*.parquet"),
+            ll.HeadClassifier("random_slda", options=options, random_state=0),
+            Selection(label="species"),
+            run=partial(run_in_threads, threads=1),
+        )
     expected = ll.fit(tmp_path / "whole.parquet", "random_slda", label="species", options=options)
     assert made.predict(TEST).tolist() == expected.predict(TEST).tolist()
     more = piles.frame(Z[900:1500], list(Y[900:1500]))
@@ -119,14 +120,14 @@ def test_fewer_rows_than_a_map_waits_for(tmp_path: Path) -> None:
 def test_in_several_threads(threads: int, tmp_path: Path, whole: Path) -> None:
     folder = piles.parquet(tmp_path / "shards", pieces=5)
     told: list[tuple[int, int]] = []
-    made = fit_shards(
-        folder,
-        ll.HeadClassifier("slda", random_state=0),
-        Wish(label="species"),
-        group_bytes=1,
-        runner=Local(threads),
-        progress=lambda done, total: told.append((done, total)),
-    )
+    with piles.cut(1):
+        made = fit_shards(
+            folder,
+            ll.HeadClassifier("slda", random_state=0),
+            Selection(label="species"),
+            run=partial(run_in_threads, threads=threads),
+            progress=lambda done, total: told.append((done, total)),
+        )
     assert_same(made, ll.fit(whole, "slda", label="species"), TEST)
     assert told[0] == (0, piles.N)
     assert told[-1] == (piles.N, piles.N)
@@ -163,7 +164,7 @@ def test_splits_by_the_names_of_files(tmp_path: Path) -> None:
         counts = ll.fit(tmp_path, "mean", label="species", rows=rows).head_.class_counts
         counted[rows] = int(counts.sum())  # type: ignore[union-attr]
     assert counted == {"train": 100, "test": 50, "all": 150}
-    with pytest.raises(OptionError, match="shards of 'validation', but there are only: test, tr"):
+    with pytest.raises(OptionError, match="no rows of 'validation', only of: test, tr"):
         ll.fit(tmp_path, "mean", label="species", rows="validation")
 
 
@@ -238,23 +239,23 @@ def test_numbers_in_names_are_sorted_as_numbers(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_meant(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"no file matches$"):
+    with pytest.raises(MissingFileError, match=r"no file matches"):
         ll.fit(tmp_path / "*.parquet", "slda")
     with pytest.raises(MissingFileError, match=r"to mean a bracket, write \[\[\]$"):
         ll.fit(tmp_path / "[x]" / "*.parquet", "slda")
-    with pytest.raises(OptionError, match="expected at least one shard, got an empty list"):
+    with pytest.raises(OptionError, match="give at least one shard, got an empty list"):
         ll.fit([], "slda")
-    with pytest.raises(MissingFileError, match="expected shards in"):
+    with pytest.raises(MissingFileError, match="has no shards"):
         ll.fit(tmp_path, "slda")
     piles.frame(Z[:5], list(Y[:5])).write_parquet(tmp_path / "a.parquet")
-    with pytest.raises(OptionError, match="expected each shard once"):
+    with pytest.raises(OptionError, match="each shard must be given once"):
         ll.fit([tmp_path / "a.parquet", tmp_path / "a.parquet"], "slda", label="species")
     with pytest.raises(UnsupportedError, match="cannot be learned in parts"):
         ll.fit(tmp_path, "linear", label="species")
     (tmp_path / "b.csv").write_text("z,y\n1,2\n")
-    with pytest.raises(OptionError, match=r"shards of one type, got .csv, .parquet"):
+    with pytest.raises(OptionError, match=r"shards must be of one type, got .csv, .parquet"):
         ll.fit(tmp_path, "slda")
-    with pytest.raises(OptionError, match="expected a folder or a pattern"):
+    with pytest.raises(OptionError, match="are for shards: a folder, a pattern"):
         ll.fit("cifar10", "slda", ray="local")
 
 
@@ -266,11 +267,11 @@ def test_embeddings_without_labels(tmp_path: Path) -> None:
     (folder / "metadata" / "metadata_1.parquet").unlink()
     with pytest.raises(MissingFileError, match="got 2 for 3; unpaired: number 1"):
         ll.fit(folder, "slda", label="species")
-    with pytest.raises(OptionError, match="expected --embedding img_emb, got 'text_emb'"):
+    with pytest.raises(OptionError, match="--embedding must be img_emb, got 'text_emb'"):
         ll.fit(folder, "slda", label="species", embedding="text_emb")
     np.save(tmp_path / "alone-0.npy", Z)
     np.save(tmp_path / "alone-1.npy", Z)
-    with pytest.raises(OptionError, match="expected labels for"):
+    with pytest.raises(OptionError, match="has no labels"):
         ll.fit(str(tmp_path / "alone-*.npy"), "slda")
 
 
@@ -304,5 +305,5 @@ def test_a_head_that_was_calibrated_goes_on(tmp_path: Path) -> None:
 
 def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackageError, match=r"needs Ray.*pip install '\.\[ray\]'"):
+    with pytest.raises(MissingPackageError, match=r"extra 'ray'.*pip install '\.\[ray\]'"):
         ll.fit(piles.parquet(tmp_path), "slda", label="species", ray="local")

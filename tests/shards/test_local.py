@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lastlayer.shards.local import large_blocks_given_back
+from lastlayer.evaluate.shard_tasks import large_blocks_given_back
 
 
 @pytest.mark.parametrize(("has_it", "decided"), [(True, False), (False, False), (True, True)])

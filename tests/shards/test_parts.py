@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Event, active_count
 
@@ -18,14 +19,21 @@ from same import assert_same
 from torch import Tensor
 
 import lastlayer as ll
+from lastlayer.data.shard_list import Shard
+from lastlayer.data.shard_rows import NamesOf
+from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, LastLayerError
-from lastlayer.shards import work
-from lastlayer.shards.fit import Runner, fit_shards
-from lastlayer.shards.listing import Shard
-from lastlayer.shards.local import Local
-from lastlayer.shards.parts import Parts
-from lastlayer.shards.reading import NamesOf, Wish
-from lastlayer.shards.work import Answer, Task, do
+from lastlayer.evaluate import shard_tasks
+from lastlayer.evaluate.shard_tasks import (
+    Answer,
+    Run,
+    Task,
+    do,
+    has_part,
+    part_path,
+    run_in_threads,
+)
+from lastlayer.evaluate.shards import fit_shards
 
 Z, Y = piles.data()
 TEST = piles.data(500, seed=7)[0]
@@ -40,7 +48,7 @@ class Noting:
         self.done: list[str] = []
         self.left = most
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
+    def __call__(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
         for task in tasks:
             if task["kind"] != "look":
                 if not self.left:
@@ -49,17 +57,12 @@ class Noting:
                 self.done.append(task["name"])
             yield task, do(task)
 
-    def prepare(self, folder: Path, shards: object) -> None:
-        pass
 
-    def close(self) -> None:
-        pass
-
-
-def learn(folder: Path, parts: Path, runner: Runner, head: str = "slda") -> ll.HeadClassifier:
+def learn(folder: Path, parts: Path, run: Run, head: str = "slda") -> ll.HeadClassifier:
     clf = ll.HeadClassifier(head, random_state=0)
-    wish = Wish(label="species")
-    return fit_shards(folder, clf, wish, parts=parts, runner=runner, group_bytes=1)
+    selection = Selection(label="species")
+    with piles.cut(1):
+        return fit_shards(folder, clf, selection, parts=parts, run=run)
 
 
 def test_it_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_a_part_that_is_damaged_is_made_again(tmp_path: Path) -> None:
     folder, parts = piles.parquet(tmp_path / "shards", pieces=4), tmp_path / "parts"
     with pytest.raises(KeyboardInterrupt):
         learn(folder, parts, first := Noting(3))
-    spoilt = Parts(parts).path(first.done[1])
+    spoilt = part_path(parts, first.done[1])
     content = bytearray(spoilt.read_bytes())
     content[-9] ^= 1
     spoilt.write_bytes(bytes(content))
@@ -130,9 +133,9 @@ def test_one_that_writes_late_or_twice_changes_nothing(tmp_path: Path) -> None:
     folder, parts = piles.parquet(tmp_path / "shards", pieces=12), tmp_path / "parts"
 
     class Twice(Noting):
-        def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
+        def __call__(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
             orphans: list[Task] = []
-            for task, answer in super().run(tasks):
+            for task, answer in super().__call__(tasks):
                 do(task)  # a retry
                 orphans.append(task)
                 yield task, answer
@@ -147,12 +150,12 @@ def test_a_part_that_is_missing_is_noticed(tmp_path: Path) -> None:
     folder = piles.parquet(tmp_path / "shards", pieces=3)
 
     class Losing(Noting):
-        def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
+        def __call__(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
             for task in tasks:
                 names = task.get("names")
                 yield task, do({**task, "names": names[:-1]} if names else task)
 
-    with pytest.raises(LastLayerError, match="expected 3000 rows in the sum of all parts, got"):
+    with pytest.raises(LastLayerError, match="the sum of all parts must hold 3000 rows, got"):
         learn(folder, tmp_path / "parts", Losing())
 
 
@@ -179,11 +182,11 @@ def test_all_threads_stop(
             ended.set()
             raise
 
-    monkeypatch.setattr("lastlayer.shards.work.read_shard", read)
+    monkeypatch.setattr("lastlayer.evaluate.shard_tasks.read_shard", read)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
     try:
         with pytest.raises(why):
-            learn(folder, parts, Local(2))
+            learn(folder, parts, partial(run_in_threads, threads=2))
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended.wait(LONG)
@@ -192,24 +195,24 @@ def test_all_threads_stop(
 
 def test_an_interrupt_leaves_no_half_of_a_part(tmp_path: Path) -> None:
     folder, parts = piles.parquet(tmp_path / "shards", pieces=20), tmp_path / "parts"
-    wish, threads = Wish(label="species"), active_count()
+    selection, threads = Selection(label="species"), active_count()
 
     def interrupt(done: int, total: int) -> None:
         if done:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    run = partial(run_in_threads, threads=3)
+    with pytest.raises(KeyboardInterrupt), piles.cut(1):
         fit_shards(
-            folder, ll.HeadClassifier("slda"), wish, parts=parts, runner=Local(3), group_bytes=1,
-            progress=interrupt,
-        )  # fmt: skip
+            folder, ll.HeadClassifier("slda"), selection, parts=parts, run=run, progress=interrupt
+        )
     assert active_count() == threads
     there = [file.stem for file in parts.iterdir()]
-    sound = [name for name in there if Parts(parts).has(name)]  # and the others are taken away
-    assert 1 <= len(sound) < 20
-    assert len(there) == len(sound) + 1  # what all parts begin with
+    assert all(has_part(parts, name) for name in there)
+    made = len(there) - 1  # but for what all parts begin with
+    assert 1 <= made < 20
     clf = learn(folder, parts, rest := Noting())
-    assert len(rest.done) == 20 - len(sound) + 5 + 2 + 1
+    assert len(rest.done) == 20 - made + 5 + 2 + 1
     assert_same(clf, ll.fit(folder, "slda", label="species"), TEST)
 
 
@@ -223,7 +226,7 @@ def test_the_command_stopped_says_where_parts_are(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setitem(work._DO, "learn", interrupted)  # type: ignore[arg-type]
+        patched.setitem(shard_tasks._DO, "learn", interrupted)  # type: ignore[arg-type]
         assert piles.run(monkeypatch, "fit shards --head slda --label species --out head.st") == 130
     said = "stopped: parts are in head.st.parts; rerun the same command to resume\n"
     assert capsys.readouterr().err.endswith(said)
@@ -239,8 +242,8 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     """The command, killed at random moments: the same head in the end, and no half of one."""
     folder, out = piles.parquet(tmp_path / "shards", pieces=6), tmp_path / "head.safetensors"
     script = (
-        "from lastlayer.cli import main; from lastlayer.shards import local, plan;"
-        "local.cores = lambda: 2; plan.LEAST = 1; plan.BESIDE_STATE = 0; main()"
+        "from lastlayer.cli import main; from lastlayer.evaluate import shard_tasks, shards;"
+        "shard_tasks.cores = lambda: 2; shards._group_bytes = lambda *_: 1; main()"
     )
     command = [sys.executable, "-c", script, "fit", str(folder), "--head", "slda"]
     command += ["--label", "species", "--out", str(out)]

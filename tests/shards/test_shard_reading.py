@@ -10,12 +10,14 @@ import pytest
 import torch
 
 import lastlayer as ll
-from lastlayer.errors import FileFormatError, ShapeError
-from lastlayer.features.tables import Table, open_table
-from lastlayer.features.tables.arrays import open_array
-from lastlayer.files import TensorStream
-from lastlayer.shards import plan, reading
-from lastlayer.shards.listing import Shard
+from lastlayer.core.tensor_files import TensorStream
+from lastlayer.data import shard_rows
+from lastlayer.data.shard_list import Shard
+from lastlayer.data.tables import Table, open_table
+from lastlayer.data.tables.named_arrays import open_npy
+from lastlayer.data.tables.which_columns import Selection
+from lastlayer.errors import FileFormatError, OptionError, ShapeError
+from lastlayer.evaluate import shards as learned
 
 Z, Y = piles.data()
 
@@ -32,7 +34,7 @@ def arrow(path: Path, file: bool) -> Path:
 def table_of(kind: str, folder: Path) -> Table:
     if kind == "npy":
         np.save(folder / "z.npy", Z)
-        return open_array(folder / "z.npy")
+        return open_npy(folder / "z.npy", alone=True)
     if kind == "safetensors":
         piles.tensors(folder, pieces=1)
         return open_table(folder / "part-0.safetensors")[""]
@@ -52,7 +54,6 @@ def test_a_table_is_read_in_pieces(
     labels = [name for name in table.columns if name != column]
     whole = table.read([column], labels)
     monkeypatch.setattr(Table, "read", None)
-    object.__setattr__(table, "get", None)
     pieces = list(table.read_pieces([column], labels, 100))
     assert max(len(piece[column]) for piece in pieces) <= 100
     assert len(pieces) >= 30
@@ -67,7 +68,7 @@ def test_an_arrow_stream_that_is_cut_off(tmp_path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     table = open_table(path)[""]
-    with pytest.raises(FileFormatError, match=r"a\.arrow is cut off, or damaged"):
+    with pytest.raises(FileFormatError, match=r"a\.arrow is cut off, damaged"):
         list(table.read_pieces(["z"], ["species"], 100))
 
 
@@ -76,7 +77,7 @@ def test_columns_of_another_length(tmp_path: Path) -> None:
 
     save_file({"z": torch.zeros(250, 3), "y": torch.zeros(200).long()}, tmp_path / "a.safetensors")
     table = open_table(tmp_path / "a.safetensors")[""]
-    with pytest.raises(ShapeError, match=r"expected .* values in column 'y', got"):
+    with pytest.raises(ShapeError, match=r"column 'y' of .* must have .* values as 'z' has, got"):
         list(table.read_pieces(["z"], ["y"], 100))
 
 
@@ -100,14 +101,14 @@ def test_a_file_of_ours_is_read_once_and_verified(tmp_path: Path) -> None:
 def test_few_rows_at_a_time(tmp_path: Path) -> None:
     """What is in memory depends on the size of a row, and not on that of a shard."""
     folder = piles.parquet(tmp_path / "shards", pieces=1)
-    shard, wish = Shard.of(folder / "part-0.parquet"), reading.Wish(label="species")
-    about, _ = reading.look_at(shard, wish)
-    assert about == reading.About(piles.H, piles.N, numbers=False)
+    shard, selection = Shard.of(folder / "part-0.parquet"), Selection(label="species")
+    about, _ = shard_rows.look_at(shard, selection)
+    assert about == shard_rows.About(piles.H, piles.N, numbers=False)
     for width in (1, 768, 100_000_000):
-        rows = reading._rows_of(width)
-        assert rows == 1 or 4 * width * rows <= reading.BYTES
-        assert rows <= reading.MOST_ROWS
-    pieces = list(reading.read_shard(shard, wish, about))
+        rows = shard_rows._rows_of(width)
+        assert rows == 1 or 4 * width * rows <= shard_rows.BYTES
+        assert rows <= shard_rows.MOST_ROWS
+    pieces = list(shard_rows.read_shard(shard, selection, about))
     assert torch.equal(torch.cat([z for z, _ in pieces]), torch.from_numpy(Z))
 
 
@@ -130,8 +131,8 @@ def test_a_first_look_unpacks_no_vectors(
         return read(table, numbers, *how, **more)
 
     monkeypatch.setattr(Table, "read_pieces", noted)
-    wish = reading.Wish(label="species")
-    about, _ = reading.look_at(Shard.of(tmp_path / "a.parquet"), wish)
+    selection = Selection(label="species")
+    about, _ = shard_rows.look_at(Shard.of(tmp_path / "a.parquet"), selection)
     assert about.width == piles.H
     assert any(asked) == (column == "numbers")
 
@@ -140,10 +141,34 @@ def test_vectors_of_several_lengths_are_refused(tmp_path: Path) -> None:
     """Whatever their number lets a footer say."""
     vectors = pl.Series("z", [[1.0, 2.0], [1.0, 2.0, 3.0, 4.0]], pl.List(pl.Float32))
     pl.DataFrame({"z": vectors, "y": ["a", "b"]}).write_parquet(tmp_path / "a.parquet")
-    shard, wish = Shard.of(tmp_path / "a.parquet"), reading.Wish()
-    about, _ = reading.look_at(shard, wish)
-    with pytest.raises(ShapeError, match=r"lists of one length .* row 0 .* row 1"):
-        list(reading.read_shard(shard, wish, about))
+    shard, selection = Shard.of(tmp_path / "a.parquet"), Selection()
+    about, _ = shard_rows.look_at(shard, selection)
+    with pytest.raises(ShapeError, match=r"must be of one length.* row 0 .* row 1"):
+        list(shard_rows.read_shard(shard, selection, about))
+
+
+@pytest.mark.parametrize("labels", [[2, 10, 100], ["owl", "emu", "10"]])
+def test_a_features_file_knows_whether_its_classes_are_numbers(
+    tmp_path: Path, labels: list[object]
+) -> None:
+    ll.Features.from_arrays(Z[:6], labels * 2, test=(Z[:3], labels)).save(
+        tmp_path / "a.safetensors"
+    )
+    about, counts = shard_rows.look_at(Shard.of(tmp_path / "a.safetensors"), Selection())
+    assert about.numbers == isinstance(labels[1], int)
+    assert counts == dict.fromkeys(map(str, labels), 2)
+
+
+def test_only_the_rows_that_are_meant_decide_what_classes_there_are(tmp_path: Path) -> None:
+    """A column of splits is read first; rows of other splits are not asked for their labels."""
+    frame = pl.DataFrame({"z": Z[:4], "y": [1.0, 2.0, 0.5, 1.0]})
+    frame = frame.with_columns(split=pl.Series(["train", "train", "test", "test"]))
+    frame.write_parquet(tmp_path / "a.parquet")
+    shard = Shard.of(tmp_path / "a.parquet")
+    assert shard_rows.look_at(shard, Selection())[1] == {"1": 1, "2": 1}
+    assert shard_rows.look_at(shard, Selection("test"))[1] == {"0.5": 1, "1.0": 1}
+    with pytest.raises(OptionError, match="no rows of 'validation'"):
+        ll.fit(shard.path, "mean", rows="validation")
 
 
 SIZES = [(100, 10), (1000, 10), (3, 5000), (20_000, 64), (1, 1 << 20)]
@@ -154,12 +179,12 @@ def test_groups(shards: int, megabytes: int) -> None:
     """Each shard is in one group, in its order; groups are neither tiny nor many."""
     listed = [Shard(f"/{k}", megabytes << 20, 0) for k in range(shards)]
     head = ll.make_head("slda", in_features=768, n_classes=1000)
-    size = plan._suitable(listed, head)
-    groups = plan._groups(listed, size)
+    size = learned._group_bytes(listed, head)
+    groups = learned._groups(listed, size)
     assert [k for start, stop in groups for k in range(start, stop)] == list(range(shards))
-    assert len(groups) <= 2 * plan.MOST
-    assert size >= plan.LEAST
-    assert len(groups) >= min(shards, plan.FEW) // 2
+    assert len(groups) <= 2 * learned.MOST
+    assert size >= learned.LEAST
+    assert len(groups) >= min(shards, learned.FEW) // 2
 
 
 @pytest.mark.parametrize("name", ["mean", "slda", "random_ridge"])
@@ -167,7 +192,7 @@ def test_two_shards_that_take_a_while_are_two_groups(name: str) -> None:
     """20,000 rows each, in float16: there is work for two cores."""
     listed = [Shard(f"/{k}", 2 * 768 * 20_000, 0) for k in range(2)]
     head = ll.make_head(name, in_features=768, n_classes=1000)
-    assert len(plan._groups(listed, plan._suitable(listed, head))) == 2
+    assert len(learned._groups(listed, learned._group_bytes(listed, head))) == 2
 
 
 def test_labels_beside_features_may_come_in_other_pieces(tmp_path: Path) -> None:
@@ -175,15 +200,15 @@ def test_labels_beside_features_may_come_in_other_pieces(tmp_path: Path) -> None
     shard = Shard.of(
         folder / "img_emb" / "img_emb_0.npy", folder / "metadata" / "metadata_0.parquet"
     )
-    wish = reading.Wish(label="species")
-    about, counts = reading.look_at(shard, wish)
+    selection = Selection(label="species")
+    about, counts = shard_rows.look_at(shard, selection)
     assert sum(counts.values()) == piles.N
-    pieces = list(reading.read_shard(shard, wish, about))
+    pieces = list(shard_rows.read_shard(shard, selection, about))
     names = [called[code] for _, (codes, called) in pieces for code in codes]
     assert names == list(Y)
     short = pl.read_parquet(folder / "metadata" / "metadata_0.parquet")[:-1]
     short.write_parquet(folder / "metadata" / "metadata_0.parquet")
     shard = Shard.of(Path(shard.path), Path(shard.labels))
-    about, _ = reading.look_at(shard, wish)
-    with pytest.raises(ShapeError, match="as many rows in"):
-        list(reading.read_shard(shard, wish, about))
+    about, _ = shard_rows.look_at(shard, selection)
+    with pytest.raises(ShapeError, match="must have as many rows as"):
+        list(shard_rows.read_shard(shard, selection, about))

@@ -9,13 +9,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from small_data import small_data
-
 from killing import KILLS, finish, kill
 from lastlayer.errors import WriteError
 from lastlayer.study.conduct import conduct
-from lastlayer.study.plan import Plan
+from lastlayer.study.plan_file import Plan
 from lastlayer.study.prepare import prepare
+from small_data import small_data
 
 FULL = 7  # the exit status of a child that found the disk full
 

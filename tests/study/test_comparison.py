@@ -3,15 +3,15 @@
 import polars as pl
 import pytest
 from sklearn.linear_model import LogisticRegression
-from small_data import small_data
 
 import lastlayer as ll
+from lastlayer.data import Features
 from lastlayer.errors import DataError, OptionError, UnknownNameError
-from lastlayer.features import Features
+from lastlayer.evaluate.costs import RETRAINED
 from lastlayer.scenarios import incremental
+from lastlayer.scenarios.spec import GivenScenario
 from lastlayer.study import Run, ScenarioSpec, rank, upper_bound
-from lastlayer.study.references import WORK
-from lastlayer.study.scenario_spec import GivenScenario
+from small_data import small_data
 
 DATA = small_data()
 HEADS = ["linear", "cosine+single", "slda"]
@@ -76,7 +76,7 @@ def test_orders_permute_the_tasks_of_a_scenario() -> None:
 
 
 def test_a_scenario_of_other_data_is_refused() -> None:
-    with pytest.raises(DataError, match="expected a scenario made from these data"):
+    with pytest.raises(DataError, match="was made from other data"):
         ll.compare(small_data(n=600), incremental(DATA, tasks=3), ["mean"], orders=[0])
 
 
@@ -94,7 +94,7 @@ def test_orders_are_a_number_or_seeds(table: pl.DataFrame) -> None:
 
 
 def test_what_is_too_large_to_retrain_on_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(WORK, "cpu", 10)
+    monkeypatch.setitem(RETRAINED, "cpu", 10)
     with pytest.raises(DataError, match=r"rows × .* classes are too many to retrain on here"):
         upper_bound(DATA, "incremental:3", device="cpu")
 
@@ -107,7 +107,7 @@ def test_the_bound_is_also_there_behind_a_map() -> None:
     assert plain.name == "softmax regression"
     assert behind.name == "softmax regression behind the map of random_slda"
     assert behind.accuracy > 0.9
-    with pytest.raises(OptionError, match="expected a head behind a feature map, got 'slda'"):
+    with pytest.raises(OptionError, match="must be a head with a feature map, got 'slda'"):
         upper_bound(DATA, "incremental:3", behind="slda", device="cpu")
 
 

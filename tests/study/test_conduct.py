@@ -5,19 +5,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_data import N_CLASSES, H, small_data
 
 from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS, trace_losses
 from lastlayer.catalogue import PAPER_HEADS
+from lastlayer.data import Features, load_features
 from lastlayer.errors import BusyError, FileFormatError, PlanError, WriteError
-from lastlayer.features import Features, load_features
+from lastlayer.evaluate.costs import RETRAINED
 from lastlayer.results import Study, load_study
 from lastlayer.results.store import open_store
-from lastlayer.study import references, upper_bound
+from lastlayer.study import upper_bound
 from lastlayer.study.conduct import Watch, conduct
-from lastlayer.study.plan import Plan
+from lastlayer.study.plan_file import Plan
 from lastlayer.study.prepare import Prepared, prepare
 from lastlayer.study.result import Outcome, Result
+from small_data import N_CLASSES, H, small_data
 
 INCREMENTAL = {"scenario": "incremental:3", "heads": ["linear", "cosine+single", "mean", "knn"]}
 
@@ -74,7 +75,7 @@ def test_what_retraining_reaches_is_kept_with_the_data_and_made_once(
     def again(*_: object, **__: object) -> None:
         raise AssertionError("it was retrained again")
 
-    monkeypatch.setattr(references, "reference", again)
+    monkeypatch.setattr("lastlayer.evaluate.softmax.reference", again)
     study, made = make(plan, tmp_path / "out")
     assert made == []
     assert study.data[file].references == {"y": expected}
@@ -83,7 +84,7 @@ def test_what_retraining_reaches_is_kept_with_the_data_and_made_once(
 def test_data_that_are_too_large_to_retrain_on_have_no_reference(
     file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(references.WORK, "cpu", 1.0)
+    monkeypatch.setitem(RETRAINED, "cpu", 1.0)
     study, made = make(plan_of({"features": file, **INCREMENTAL}), tmp_path / "out")
     assert len(made) == study.done.height == 8
     assert study.data[file].references == {}
@@ -100,7 +101,7 @@ def test_references_that_are_none_are_refused_and_made_again(
         about = {"names": known.names, "origin": known.origin, "n_train": 9, "n_test": 9,
                  "in_features": H, "references": json.loads(odd)}  # fmt: skip
         store.describe("text", {file: (known.fingerprint, about)}, version="1")
-    with pytest.raises(FileFormatError, match="expected references as shares from 0 to 1 by label"):
+    with pytest.raises(FileFormatError, match="references must be shares from 0 to 1 by label"):
         load_study(tmp_path / "out")
     again, made = make(plan, tmp_path / "out")
     assert made == []
@@ -232,7 +233,7 @@ def test_features_in_the_folder_are_found_by_their_full_name(tmp_path: Path) -> 
         ({"scenario": "incremental:99"}, r"experiment\[1\]: .*99"),
         ({"scenario": "lifelong:place"}, r"experiment\[1\]: .*place"),
         ({"scenario": "cub200"}, r"experiment\[1\]: scenario 'cub200' has 200 classes"),
-        ({"subset": [10]}, r"experiment\[1\]: expected a subset"),
+        ({"subset": [10]}, r"experiment\[1\]: a subset goes with"),
         ({"features": "gone.safetensors"}, r"experiment\[1\]: .*gone.safetensors"),
     ],
 )

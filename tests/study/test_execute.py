@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_data import N_CLASSES, H, small_data
 
 from lastlayer.catalogue import PAPER_HEADS, split_name
+from lastlayer.data import Features
 from lastlayer.errors import OptionError, UnknownNameError
-from lastlayer.features import Features
+from lastlayer.evaluate.one_pass import feed
+from lastlayer.evaluate.pool import shuffled_batches
 from lastlayer.heads import make_head
 from lastlayer.scenarios import subset
 from lastlayer.study import Failure, Result, Run, ScenarioSpec, execute
-from lastlayer.training.batches import shuffled_batches
-from lastlayer.training.feed import feed
+from small_data import N_CLASSES, H, small_data
 
 DATA = {"small": small_data()}
 SPEC = ScenarioSpec("incremental", tasks=3)
@@ -137,7 +137,7 @@ def test_what_cannot_be_made_fails_and_the_rest_runs() -> None:
     for one, message in [
         (missing, "unknown label column 'place'"),
         (elsewhere, "did you mean 'small'"),
-        (uneven, "divides the 6 classes"),
+        (uneven, "divide the 6 classes"),
     ]:
         failure = outcomes[one]
         assert isinstance(failure, Failure)
@@ -149,7 +149,7 @@ def test_a_budget_too_small_fails_gradient_runs_only() -> None:
     outcomes = {o.run.head: o for o in execute(runs, DATA, device="cpu", memory=1)}
     assert isinstance(outcomes["mean"], Result)
     assert isinstance(outcomes["linear"], Failure)
-    assert "memory budget" in outcomes["linear"].message
+    assert "memory must be at least" in outcomes["linear"].message
 
 
 def test_a_class_that_is_never_trained_is_named() -> None:
@@ -206,7 +206,7 @@ def test_statistics_of_tasks_stay_within_the_memory(monkeypatch: pytest.MonkeyPa
         given.append(memory)
         return feed(*args, memory=memory, **options)
 
-    monkeypatch.setattr("lastlayer.study.heads.units.feed", watch)
+    monkeypatch.setattr("lastlayer.study.units.feed", watch)
     runs = [run("slda", order=order) for order in (0, 1)]
     outcomes = list(execute(runs, DATA, device="cpu", memory=1000))
     assert all(isinstance(outcome, Result) for outcome in outcomes)

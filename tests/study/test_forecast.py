@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 import torch
-from small_data import small_data
-from small_replay import plan_of, small_root
 
 from lastlayer.catalogue import HEADS, WIDTH
-from lastlayer.study.heads import forecast as of_heads
-from lastlayer.study.heads.run import Run
-from lastlayer.study.networks import forecast as of_networks
+from lastlayer.evaluate import costs
+from lastlayer.replay.study import train_networks as of_networks
+from lastlayer.scenarios.spec import ScenarioSpec
+from lastlayer.study import head_forecast as of_heads
+from lastlayer.study.head_run import Run
 from lastlayer.study.prepare import prepare
-from lastlayer.study.scenario_spec import ScenarioSpec
+from small_data import small_data
+from small_replay import plan_of, small_root
 
 CPU = torch.device("cpu")
 SPEC = ScenarioSpec.parse("incremental:3")
 
 
 def test_heads_take_their_work_at_the_speed_of_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_heads, "_speed", lambda device: 100.0)
+    monkeypatch.setattr(costs, "measured_speed", lambda device: 100.0)
     monkeypatch.setattr(of_heads, "thread_count", lambda device: 4)
     monkeypatch.setattr(of_heads, "cost", lambda run, data, scenario: 800.0 + run.seed)
     runs = {f"{head} {seed}": Run("data", SPEC, head, seed=seed)
@@ -48,11 +49,11 @@ def test_a_run_costs_what_it_learns_and_what_it_answers(head: str) -> None:
     assert cost(in_features=16) == pytest.approx(2 * cost())
     n_classes, epochs = scenario.n_classes, of_heads.RULES.epochs
     once, n_tasks = 10 * n_classes * 8, scenario.n_tasks
-    scored = of_heads.SCORE * (epochs * n_tasks + 1) + of_heads.TRACE * n_tasks
+    scored = costs.SCORE * (epochs * n_tasks + 1) + costs.TRACE * n_tasks
     expected = {
         "linear": scored * once,
-        "mean": of_heads.PROTOTYPE * once * n_tasks,
-        "knn": (of_heads.NEIGHBOUR * 100 + of_heads.VOTE * scenario.n_tasks) * 10 * 8,
+        "mean": costs.PROTOTYPE * once * n_tasks,
+        "knn": (costs.NEIGHBOUR * 100 + costs.VOTE * scenario.n_tasks) * 10 * 8,
     }
     assert answers == pytest.approx(expected[head])
 
@@ -60,7 +61,7 @@ def test_a_run_costs_what_it_learns_and_what_it_answers(head: str) -> None:
 def test_a_head_behind_a_map_learns_and_solves_what_is_as_wide_as_the_map() -> None:
     data = small_data()
     scenario, run = SPEC.build(data, order=0), Run("data", SPEC, "random_slda")
-    learned = of_heads.WIDE * len(data.train) * WIDTH**2
+    learned = costs.WIDE * len(data.train) * WIDTH**2
     solved = 3 * HEADS["random_slda"].refresh(data.in_features, scenario.n_classes)
     assert of_heads.cost(run, data, scenario) == pytest.approx(learned + solved, rel=0.05)
 
@@ -69,20 +70,20 @@ def test_a_head_behind_a_map_learns_and_solves_what_is_as_wide_as_the_map() -> N
 def test_many_tasks_cost_no_more_answers_than_are_asked_for(head: str, more: int) -> None:
     data = small_data()
     stream, run = SPEC.build(data, order=0), Run("data", SPEC, head)
-    costs = [
+    found = [
         of_heads.cost(
             run, data, replace(stream, tasks=(torch.arange(9),) * n, order=tuple(range(n)))
         )
         for n in (9, 10, 99)
     ]
-    assert costs[2] - costs[1] == pytest.approx(more * (costs[1] - costs[0]))
+    assert found[2] - found[1] == pytest.approx(more * (found[1] - found[0]))
 
 
 def test_a_run_without_a_stream_costs_nothing() -> None:
     runs = [Run("data", SPEC, "mean"), Run("data", ScenarioSpec.parse("mixed:day"), "mean"),
             Run("nowhere", SPEC, "mean")]  # fmt: skip
-    costs = of_heads.costs_of(runs, {"data": small_data()})
-    assert [costs[run] > 0 for run in runs] == [True, False, False]
+    found = of_heads.costs_of(runs, {"data": small_data()})
+    assert [found[run] > 0 for run in runs] == [True, False, False]
 
 
 def test_networks_take_their_images_at_the_rate_of_their_group(
@@ -90,7 +91,7 @@ def test_networks_take_their_images_at_the_rate_of_their_group(
 ) -> None:
     ready = prepare(plan_of(), tmp_path, small_root(tmp_path / "cifar", monkeypatch))
     monkeypatch.setattr(of_networks, "_rate", lambda run, n, device: 50.0)
-    monkeypatch.setattr(of_networks.make, "n_images", lambda run, data: 200)
+    monkeypatch.setattr(of_networks, "n_images", lambda run, data: 200)
     first = next(iter(ready.runs))
     rows = of_networks.forecast_networks(ready.runs, ready.data, {first}, CPU)
     assert sum(row.runs for row in rows) == len(ready.runs)
@@ -109,5 +110,5 @@ def test_a_rate_is_images_by_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_speed_is_products_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([10.0, 14.0])
-    monkeypatch.setattr(of_heads, "perf_counter", lambda: next(clock))
-    assert of_heads._speed(torch.device("cpu")) == 20 * 512**3 / 4
+    monkeypatch.setattr(costs, "perf_counter", lambda: next(clock))
+    assert costs.measured_speed(torch.device("cpu")) == 20 * 512**3 / 4

@@ -9,9 +9,9 @@ import pytest
 
 from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
 from lastlayer.errors import FileFormatError, MissingFileError, PlanError, UnknownNameError
-from lastlayer.study.plan import SHIPPED, read_plan
+from lastlayer.replay.training import AUTHORS, ReplayRules
 from lastlayer.study.plan_fields import MOST_SEEDS, read_seeds
-from lastlayer.training.replay import AUTHORS, ReplayRules
+from lastlayer.study.plan_file import SHIPPED, read_plan
 
 GOOD = """
 preset = "paper"
@@ -84,24 +84,32 @@ def test_seeds_are_read_as_they_are_written(
         ('"iid"', '"idd"', r"experiment\[1\]\.scenario\[0\]: unknown scenario 'idd'"),
         ("tasks = 5", "task = 5", r"scenario\[0\]: unknown key of a scenario 'task'.*'tasks'"),
         (", tasks = 5", "", r"scenario\[0\]: scenario 'incremental' needs 'tasks'"),
-        ("tasks = 5", 'tasks = "5"', r"scenario\[0\]: expected a number of tasks.*'5'"),
-        ("tasks = 5", "tasks = [5]", r"scenario\[0\]: expected the classes of at least two tasks"),
-        ('"incremental"', '["iid"]', r"scenario\[0\]: expected text as 'kind', got \['iid'\]"),
-        ('"0-1"', '"0-7-9"', 'seeds: expected seeds as "0-7"'),
-        ("[3]", "[4294967296]", r"experiment\[1\]\.seeds: expected at least one seed, from 0 to"),
+        ("tasks = 5", 'tasks = "5"', r"scenario\[0\]: tasks must be a number.*'5'"),
+        (
+            "tasks = 5",
+            "tasks = [5]",
+            r"scenario\[0\]: tasks must list the classes of at least two tasks",
+        ),
+        ('"incremental"', '["iid"]', r"scenario\[0\]: 'kind' must be text, got \['iid'\]"),
+        ('"0-1"', '"0-7-9"', 'seeds: seeds must be "0-7"'),
+        (
+            "[3]",
+            "[4294967296]",
+            r"experiment\[1\]\.seeds: there must be at least one seed, from 0 to",
+        ),
         ("lr = [0.1", "lr = [-0.1", r"experiment\[0\]\.lr\[0\]: .*greater than 0, got -0.1"),
         ('"paper"', '"papper"', "preset: .*'exact' or 'paper', got 'papper'"),
         ('preset = "paper"', "", 'preset: missing: write preset = "paper", or "exact"'),
         ('scenario = "iid"', "", r"experiment\[1\]\.scenario: missing: write scenario ="),
-        ('"0-1"', '"a-b"', 'seeds: expected seeds as "0-7"'),
-        ("[3]", "[]", r"experiment\[1\]\.seeds: expected at least one seed"),
+        ('"0-1"', '"a-b"', 'seeds: seeds must be "0-7"'),
+        ("[3]", "[]", r"experiment\[1\]\.seeds: there must be at least one seed"),
         ("held_out = 0.25", "held_out = 1.5", r"experiment\[1\]\.held_out: .*less than 1, got 1.5"),
         (
             '[100, "all"]',
             "[0]",
-            r"subset\[0\]: expected a number of samples from 1 to .*, or \"all\", got 0",
+            r"subset\[0\]: must be a number of samples from 1 to .*, or \"all\", got 0",
         ),
-        ('heads = "mean"', "heads = []", r"experiment\[1\]\.heads: expected at least one"),
+        ('heads = "mean"', "heads = []", r"experiment\[1\]\.heads: must have at least one"),
         ("[[experiment]]", "[experiment", "is not valid TOML"),
     ],
 )
@@ -213,7 +221,7 @@ def test_the_replay_plan_is_as_the_authors_configured_it() -> None:
         (
             REPLAY[REPLAY.index("[[") :],
             "",
-            r"expected at least one \[\[experiment\]\] or \[\[replay",
+            r"must have at least one \[\[experiment\]\] or \[\[replay",
         ),
     ],
 )
@@ -258,17 +266,17 @@ HUGE = 10**26
     [
         ('[100, "all"]', HUGE, r"experiment\[1\]\.subset\[0\]: .*from 1 to 10,000,000"),
         ('[100, "all"]', 10**12, r"experiment\[1\]\.subset\[0\]: .*got 1000000000000"),
-        ("tasks = 5", f"tasks = {HUGE}", r"scenario\[0\]: expected a number of tasks"),
-        ('"0-1"', HUGE, "seeds: expected "),
-        ("[3]", f"[{HUGE}]", r"experiment\[1\]\.seeds: expected at least one seed"),
-        ("[3]", list(range(10_001)), r"experiment\[1\]\.seeds: expected at most 10000 seeds"),
-        ('"0-1"', '"0-6000,0-6000"', "seeds: expected at most 10000 seeds"),
+        ("tasks = 5", f"tasks = {HUGE}", r"scenario\[0\]: tasks must be a number"),
+        ('"0-1"', HUGE, "seeds: "),
+        ("[3]", f"[{HUGE}]", r"experiment\[1\]\.seeds: there must be at least one seed"),
+        ("[3]", list(range(10_001)), r"experiment\[1\]\.seeds: there must be at most 10000 seeds"),
+        ('"0-1"', '"0-6000,0-6000"', "seeds: there must be at most 10000 seeds"),
         ("lr = [0.1", f"lr = [1{'0' * 400}", r"experiment\[0\]\.lr\[0\]: "),
         ("lr = [0.1", f"lr = [1{'0' * 5000}", "is not valid TOML"),
         ("held_out = 0.25", f"held_out = {HUGE}", r"experiment\[1\]\.held_out: .*less than 1"),
         ("lr = [0.1", f"lr = {'[' * 5000}", "nested too deep"),
         ('"linear"', '"linear\\u0000"', r"heads\[0\]: unknown head"),
-        ('"0-1"', '"0-9999"', "expected at most 1,000,000 runs in a plan, got 1,260,002"),
+        ('"0-1"', '"0-9999"', "a plan must have at most 1,000,000 runs, got 1,260,002"),
     ],
 )
 def test_numbers_and_nesting_have_bounds(

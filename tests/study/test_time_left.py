@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from small_data import small_data
 
-from lastlayer.progress import Meter
-from lastlayer.study.heads.execute import in_units
-from lastlayer.study.heads.run import Run
-from lastlayer.study.scenario_spec import ScenarioSpec
+from lastlayer.core.progress import Meter
+from lastlayer.scenarios.spec import ScenarioSpec
+from lastlayer.study.execute import make_heads
+from lastlayer.study.head_run import Run
+from lastlayer.study.run import Work
+from small_data import small_data
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,8 @@ def test_work_is_counted_by_what_it_costs() -> None:
     runs = [Run("data", ScenarioSpec.parse("incremental:3"), name)
             for name in ("mean", "random_slda")]  # fmt: skip
     told: list[tuple[int, int]] = []
-    for (result,) in in_units(
-        runs, data, device="cpu", progress=lambda *of_total: told.append(of_total)
-    ):
+    work = Work(runs, data, lambda run: False, "cpu", Path(), lambda *now: told.append(now))
+    for (result,) in make_heads(work, analyse=False):
         share = told[-1][0] / told[-1][1]
         assert (share > 0.9) == (len(told) > 1), "the costliest unit comes first"
         assert result.run.head == "random_slda" or share == 1

@@ -7,7 +7,7 @@ from time import sleep
 import pytest
 import torch
 
-from lastlayer.study.heads.execute import as_done
+from lastlayer.study.execute import as_done
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """Advice: which head for this stream, how sure that is, why, and what it costs."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -10,8 +10,6 @@ from typing import Any
 import polars as pl
 
 from lastlayer.advice.choosing import Choice, choose
-from lastlayer.advice.course import Course, check_classes, lay_out
-from lastlayer.advice.judging import Judgement, judge
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
 from lastlayer.advice.references import (
     Finer,
@@ -20,24 +18,28 @@ from lastlayer.advice.references import (
     on_test_rows,
     retrained,
 )
-from lastlayer.advice.stream import Description, describe
+from lastlayer.advice.stream_words import Description, describe
 from lastlayer.advice.why import LINEAR, Why, explain
 from lastlayer.advice.words import answer_of, reasons_of
-from lastlayer.arguments import expect, flag, whole
 from lastlayer.catalogue import card_of
-from lastlayer.estimator import HeadClassifier, text_labels
-from lastlayer.features import Features, FeatureSet
-from lastlayer.features.data import TrainingFeatures
-from lastlayer.names import label_of
-from lastlayer.scenarios import Scenario
-from lastlayer.study import ScenarioSpec
+from lastlayer.core.checks import expect, flag, whole
+from lastlayer.core.names import label_of
+from lastlayer.core.progress import Tell
+from lastlayer.data import Features, FeatureSet
+from lastlayer.data.class_labels import text_labels
+from lastlayer.data.features import TrainingFeatures
+from lastlayer.estimator import HeadClassifier
+from lastlayer.evaluate.judge import Judgement, judge
+from lastlayer.evaluate.stream import Stream, check_classes, lay_out
+from lastlayer.scenarios import Scenario, ScenarioSpec
 from lastlayer.study.comparison import head_names
 
 PIECE = 1 << 16  # rows that a head without gradient is fitted with at once
-Progress = Callable[[str, float], None]  # takes what is done now, and the part of all that is done
 
 # What the stages take, about, as parts of the whole.
-STAGES = {"looking at the stream": 0.08, "judging": 0.6, "references": 0.2, "testing": 0.12}
+# How much of the work is done when the stream is described, the heads are judged, and the
+# references are trained; the rest is to test.
+DESCRIBED, JUDGED, TRAINED = 0.08, 0.68, 0.88
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class Advice:
     table: pl.DataFrame  # a row for each candidate
     curves: pl.DataFrame  # head, task, accuracy on what had come by then; null: not looked at
     stream: Description
-    course: Course
+    data: Stream  # the rows and tasks that it is for
     judgement: Judgement
     choice: Choice
     why: Why
@@ -64,13 +66,13 @@ class Advice:
         Its labels are those of the data, as text; ``partial_fit`` continues with what comes next.
         """
         classifier = self.classifier()
-        labels = text_labels([label_of(name) for name in self.course.names])
-        for task in self.course.tasks:
+        labels = text_labels([label_of(name) for name in self.data.names])
+        for task in self.data.tasks:
             # What is trained by gradient must see a task as a whole, again and again.
             size = len(task) if card_of(self.head).by_gradient else PIECE
             for rows in task.split(max(size, 1)):
-                z = self.course.z[rows].float().numpy()
-                classifier.partial_fit(z, labels[self.course.y[rows].numpy()])
+                z = self.data.z[rows].float().numpy()
+                classifier.partial_fit(z, labels[self.data.y[rows].numpy()])
         return classifier
 
     def classifier(self) -> HeadClassifier:
@@ -88,9 +90,11 @@ class Advice:
 
     def page(self, path: str | os.PathLike[str]) -> None:
         """Write the answer as one self-contained HTML page."""
-        from lastlayer.advice.page import write_page  # noqa: PLC0415  (charts are slow to import)
+        # Charts are slow to import.
+        from lastlayer.advice.advice_page import advice_page  # noqa: PLC0415
+        from lastlayer.report.page import write_page  # noqa: PLC0415
 
-        write_page(self, Path(path))
+        write_page(advice_page(self), Path(path))
 
     def __str__(self) -> str:
         return "\n".join([self.answer, "", *self.reasons])
@@ -104,11 +108,11 @@ def advise(
     linear: bool = False,
     memory: int | str | None = None,
     no_samples: bool = False,
-    forgettable: bool = False,
+    forgets: bool = False,
     latency: float | str | None = None,
     heads: Sequence[str] | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Tell | None = None,
 ) -> Advice:
     """Say which head suits a stream, chosen on rows held out of its training data.
 
@@ -122,11 +126,11 @@ def advise(
         linear: the head must be a plain nn.Linear.
         memory: bytes that its state may take, a number or "1MB".
         no_samples: it may keep no rows.
-        forgettable: it must be able to forget samples.
+        forgets: it must be able to forget samples.
         latency: seconds that one prediction may take here, a number or "1ms".
         heads: the candidates; None: all heads.
         seed: decides which rows are held out.
-        progress: called with the current stage and the part of the whole that is done.
+        progress: called with the work done and all there is.
 
     >>> import lastlayer as ll
     >>> advice = ll.advise(ll.load_features("cifar10"), "cifar10", heads=["mean", "slda"])
@@ -141,33 +145,34 @@ def advise(
         flag(linear, "linear"),
         None if memory is None else read_bytes(memory),
         flag(no_samples, "no_samples"),
-        flag(forgettable, "forgettable"),
+        flag(forgets, "forgets"),
         None if latency is None else read_seconds(latency),
     )
-    tell = _Stages(progress)
-    course = lay_out(data, scenario, group)
-    check_classes(course)
-    stream = describe(course, seed)
-    tell.next()
-    judgement = judge(
-        course, heads, seed=seed, vectors_of=frozenset([LINEAR]), progress=tell.within
-    )
-    choice = choose(course, judgement, needs, seed)
-    why = explain(course, judgement, choice)
-    tell.next()
-    references = retrained(course, judgement, choice.head, seed)
-    finer = finer_labels(course, judgement, choice.head, seed)
-    tell.next()
-    tested = on_test_rows(course, judgement, choice.head, seed)
-    tell.next()
+    tell = progress or (lambda done, total: None)
+    tell(0.0, 1.0)
+    laid_out = lay_out(data, scenario, group)
+    check_classes(laid_out)
+    stream = describe(laid_out, seed)
+
+    def judging(done: float, total: float) -> None:
+        tell(DESCRIBED + (JUDGED - DESCRIBED) * done / total, 1.0)
+
+    judgement = judge(laid_out, heads, seed=seed, vectors_of=frozenset([LINEAR]), progress=judging)
+    choice = choose(laid_out, judgement, needs, seed)
+    why = explain(laid_out, judgement, choice)
+    tell(JUDGED, 1.0)
+    references = retrained(laid_out, judgement, choice.head, seed)
+    finer = finer_labels(laid_out, judgement, choice.head, seed)
+    tell(TRAINED, 1.0)
+    tested = on_test_rows(laid_out, judgement, choice.head, seed)
     return Advice(
         head=choice.head,
         answer=answer_of(judgement, choice, needs, references),
-        reasons=reasons_of(course, judgement, choice, needs, why, references, finer, tested),
+        reasons=reasons_of(laid_out, judgement, choice, needs, why, references, finer, tested),
         table=_table(judgement, choice),
         curves=_curves(judgement),
         stream=stream,
-        course=course,
+        data=laid_out,
         judgement=judgement,
         choice=choice,
         why=why,
@@ -175,30 +180,6 @@ def advise(
         finer=tuple(finer),
         tested=tested,
     )
-
-
-class _Stages:
-    """Reports the progress of the whole from that of each stage."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-        self._left = list(STAGES.items())
-        self._done = 0.0
-        self._tell(0.0)
-
-    def _tell(self, part: float) -> None:
-        if self._progress is not None and self._left:
-            name, share = self._left[0]
-            self._progress(name, self._done + share * part)
-
-    def within(self, done: float, total: float) -> None:
-        """Record the work done within a stage."""
-        self._tell(done / total)
-
-    def next(self) -> None:
-        """Record that a stage is over."""
-        self._done += self._left.pop(0)[1]
-        self._tell(0.0)
 
 
 def _table(judgement: Judgement, choice: Choice) -> pl.DataFrame:

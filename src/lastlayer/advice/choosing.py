@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from lastlayer.advice.course import Course
-from lastlayer.advice.judging import Judgement
 from lastlayer.advice.needs import Needs, time_in_words
 from lastlayer.catalogue import card_of, size_in_words, thrift
 from lastlayer.errors import DataError, OptionError
+from lastlayer.evaluate.judge import Judgement
+from lastlayer.evaluate.stream import Stream
 
 MARGIN = 0.005  # a thriftier head may be shown to lose less than this
 LEVEL = 0.95  # of all intervals
@@ -50,22 +49,22 @@ class Scores:
     one source.
 
     Args:
-        right: by name, the right answers (m,) on all held-out rows, one split after another.
+        right: by name, 1 where an answer (m,) is right, over all splits, one after another.
         unit: (m,) which of the rows are drawn together.
         seed: of the draws.
 
-    >>> right = {"a": np.array([1.0, 1.0, 1.0, 0.0]), "b": np.array([1.0, 1.0, 1.0, 0.0])}
+    >>> right = {name: torch.tensor([True, True, True, False]) for name in "ab"}
     >>> scores = Scores(right, unit=np.arange(4))
     >>> scores.accuracy("a").value, scores.behind("a", ["b"])["b"]
     (0.75, Interval(value=0.0, low=0.0, high=0.0))
     """
 
-    def __init__(self, right: Mapping[str, Floats], unit: NDArray[Any], seed: int = 0) -> None:
+    def __init__(self, right: Mapping[str, Any], unit: NDArray[Any], seed: int = 0) -> None:
         self.names = list(right)
         _, inverse = np.unique(unit, return_inverse=True)
         n = int(inverse.max()) + 1
         self._count = np.bincount(inverse, minlength=n).astype(np.float64)
-        table = [np.bincount(inverse, weights=right[name], minlength=n) for name in self.names]
+        table = [np.bincount(inverse, np.asarray(one, np.float64), n) for one in right.values()]
         self._right = np.stack(table, axis=1)
         self._drawn = self._draw(seed)
         self._mean = self._right.sum(axis=0) / self._count.sum()
@@ -140,11 +139,11 @@ class Choice:
         return tuple(name for name, line in self.lines.items() if line == own and name != self.head)
 
 
-def choose(course: Course, judgement: Judgement, needs: Needs, seed: int = 0) -> Choice:
+def choose(stream: Stream, judgement: Judgement, needs: Needs, seed: int = 0) -> Choice:
     """Choose among the candidates that were judged.
 
     Args:
-        course: the stream.
+        stream: the stream.
         judgement: the candidates' answers.
         needs: the constraints.
         seed: of the bootstrap.
@@ -153,10 +152,10 @@ def choose(course: Course, judgement: Judgement, needs: Needs, seed: int = 0) ->
     if not names:
         why = "; ".join(f"{name}: {text}" for name, text in judgement.left_out.items())
         raise DataError(f"no head could be judged on these data: {why}")
-    common = int(course.y[course.rows].bincount().argmax())
-    scores = score(course, judgement, common, seed)
-    h, n = course.z.shape[1], len(course.rows)
-    sizes = {name: card_of(name).size(h, course.n_classes, n) for name in names}
+    common = int(stream.y[stream.rows].bincount().argmax())
+    scores = score(stream, judgement, common, seed)
+    h, n = stream.z.shape[1], len(stream.rows)
+    sizes = {name: card_of(name).size(h, stream.n_classes, n) for name in names}
     unmet = {
         name: needs.unmet(name, sizes[name], judgement.verdicts[name].latency) for name in names
     }
@@ -180,29 +179,22 @@ def choose(course: Course, judgement: Judgement, needs: Needs, seed: int = 0) ->
         unmet=unmet,
         costs=_costs(needs, scores, unmet, head),
         sizes=sizes,
-        guess=course.names[common],
+        guess=stream.names[common],
         learned=over_guess[best].high < 0,
     )
 
 
-def score(course: Course, judgement: Judgement, common: int, seed: int = 0) -> Scores:
+def score(stream: Stream, judgement: Judgement, common: int, seed: int = 0) -> Scores:
     """Put the right answers of all candidates, and of a guess, side by side."""
-    y = torch.cat(judgement.held_y)
-    right = {
-        name: _floats(torch.cat(verdict.answers) == y)
-        for name, verdict in judgement.verdicts.items()
-    }
-    return Scores({**right, GUESS: _floats(y == common)}, units_of(course, judgement), seed)
+    right = {name: judgement.right(name) for name in judgement.verdicts}
+    guess = torch.cat(judgement.held_y) == common
+    return Scores({**right, GUESS: guess}, units_of(stream, judgement), seed)
 
 
-def units_of(course: Course, judgement: Judgement) -> NDArray[Any]:
+def units_of(stream: Stream, judgement: Judgement) -> NDArray[Any]:
     """Return which held-out rows are drawn together: the same row, or rows of one source."""
     rows = torch.cat([split.held for split in judgement.splits])
-    return (rows if course.group is None else course.group[rows]).numpy()
-
-
-def _floats(right: Tensor) -> Floats:
-    return right.numpy().astype(np.float64)
+    return (rows if stream.group is None else stream.group[rows]).numpy()
 
 
 def _thrift(name: str) -> tuple[Any, ...]:

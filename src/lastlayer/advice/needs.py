@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass, fields
 
-from lastlayer.arguments import real, short, whole
 from lastlayer.catalogue import card_of, size_in_words
+from lastlayer.core.checks import real, short, whole
 from lastlayer.errors import OptionError
 
 _BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20,
@@ -19,7 +19,7 @@ class Needs:
     linear: bool = False  # it must be a plain nn.Linear
     memory: int | None = None  # bytes that its state may take
     no_samples: bool = False  # it may keep no rows
-    forgettable: bool = False  # it must be able to forget samples
+    forgets: bool = False  # it must be able to forget samples
     latency: float | None = None  # seconds that one prediction may take
 
     @property
@@ -38,7 +38,7 @@ class Needs:
             "linear": self.linear and not can.linear,
             "memory": self.memory is not None and size > self.memory,
             "no_samples": self.no_samples and can.keeps_samples,
-            "forgettable": self.forgettable and not can.forgets,
+            "forgets": self.forgets and not can.forgets,
             "latency": self.latency is not None and latency > self.latency,
         }
         return tuple(name for name, is_wrong in wrong.items() if is_wrong)
@@ -59,7 +59,7 @@ def read_bytes(text: str | int) -> int:
     (1000000, 65536, 500)
     """
     if isinstance(text, str):
-        return int(_read(text, _BYTES, "a size such as 1MB or 64KiB"))
+        return int(_read(text, _BYTES, "memory must be a size such as 1MB or 64KiB"))
     return whole(text, "memory", least=1)
 
 
@@ -70,14 +70,14 @@ def read_seconds(text: str | float) -> float:
     (0.001, 0.5)
     """
     if isinstance(text, str):
-        return _read(text, _SECONDS, "a time such as 1ms or 0.5s")
+        return _read(text, _SECONDS, "latency must be a time such as 1ms or 0.5s")
     return real(text, "latency")
 
 
 def _read(text: str, units: dict[str, float] | dict[str, int], what: str) -> float:
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([a-zµ]*)\s*", text.lower())
     if match is None or match[2] not in units or float(match[1]) <= 0:
-        raise OptionError(f"expected {what}, got '{short(text)}'")
+        raise OptionError(f"{what}, got '{short(text)}'")
     return float(match[1]) * units[match[2]]
 
 

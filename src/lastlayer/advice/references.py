@@ -3,29 +3,25 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lastlayer.advice.choosing import Interval, Scores, units_of
-from lastlayer.advice.course import Course
-from lastlayer.advice.judging import Judgement, judge
-from lastlayer.advice.split import Split
 from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of
+from lastlayer.evaluate.costs import too_large_to_retrain
+from lastlayer.evaluate.judge import Judgement, judge
+from lastlayer.evaluate.softmax import reference
+from lastlayer.evaluate.stream import Split, Stream
 from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.maps import ROWS
-from lastlayer.heads.maps.mapped_head import MappedHead
-from lastlayer.training.reference import reference
 
 SOFTMAX = "softmax regression retrained on everything"
 MAPPED = "softmax regression behind the same map, retrained on everything"
-AT_ONCE = " on everything at once"
-WORK = 3e10  # classes × features × rows that a reference may have
-ROOM = 1 << 30  # bytes of (mapped) features that it may be trained on
+AT_ONCE, BY_FINER = " on everything at once", " by finer labels"
 PER_FINER_CLASS = 10  # rows on average; below it a column is no label
 
-Rights = dict[str, list[Tensor]]
+Rights = dict[str, Tensor]  # by name, whether it is right (m,) on all held-out rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,97 +51,86 @@ class References:
 
 
 def retrained(
-    course: Course, judgement: Judgement, head: str, seed: int = 0, *, at_once: bool = True
+    stream: Stream, judgement: Judgement, head: str, seed: int = 0, *, at_once: bool = True
 ) -> References:
     """Train the references on the rows that the candidates learned from, all at once.
 
     Args:
-        course: the stream.
+        stream: the stream.
         judgement: of the candidates; the references predict the same rows.
         head: the advised one.
         seed: of the references' own held-out rows.
         at_once: whether to train heads that depend on the order of their data on everything too.
     """
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
-    right: Rights = {
-        name: [
-            a == y for a, y in zip(judgement.verdicts[name].answers, judgement.held_y, strict=True)
-        ]
-        for name in heads
-    }
+    right: Rights = {name: judgement.right(name) for name in heads}
     if at_once:
-        _at_once(course, judgement, heads, right)
-    names = _softmax(course, judgement, head, right, seed)
-    scores = _scores(right, units_of(course, judgement), seed)
+        _at_once(stream, judgement, heads, right)
+    names = _softmax(stream, judgement, head, right, seed)
+    scores = Scores(right, units_of(stream, judgement), seed)
     return References(scores, head, names, sum(map(len, judgement.held_y)))
 
 
-def _at_once(course: Course, judgement: Judgement, heads: Sequence[str], right: Rights) -> None:
+def _at_once(stream: Stream, judgement: Judgement, heads: Sequence[str], right: Rights) -> None:
     """Train heads that depend on the order of their data on everything at once."""
     trained = [name for name in heads if not card_of(name).abilities.order_free]
-    if not trained or course.n_tasks == 1:
+    if not trained or stream.n_tasks == 1:
         return
     splits = [replace(split, tasks=(torch.cat(split.tasks),)) for split in judgement.splits]
-    found = judge(replace(course, tasks=(course.rows,)), trained, splits=splits, curves=False)
-    for name, verdict in found.verdicts.items():
-        pairs = zip(verdict.answers, judgement.held_y, strict=True)
-        right[name + AT_ONCE] = [answers == y for answers, y in pairs]
+    found = judge(replace(stream, tasks=(stream.rows,)), trained, splits=splits, curves=False)
+    right |= {name + AT_ONCE: found.right(name) for name in found.verdicts}
 
 
 def _softmax(
-    course: Course, judgement: Judgement, head: str, right: Rights, seed: int
+    stream: Stream, judgement: Judgement, head: str, right: Rights, seed: int
 ) -> tuple[str, ...]:
     names = []
-    for name, map in {SOFTMAX: None, MAPPED: _map_of(head, course)}.items():
+    for name, map in {SOFTMAX: None, MAPPED: _map_of(head, stream)}.items():
         if name == MAPPED and map is None:
             continue
-        numbers = len(course.rows) * (course.z.shape[1] if map is None else map.width)
-        if numbers * course.n_classes > WORK or 4 * numbers > ROOM:
+        width = stream.z.shape[1] if map is None else map.width
+        if too_large_to_retrain(len(stream.rows), width, stream.n_classes):
             continue
         names.append(name)
-        right[name] = []
-        for split, y in zip(judgement.splits, judgement.held_y, strict=True):
+        answers = []
+        for split in judgement.splits:
             rows = torch.cat(split.tasks)
-            z = course.z[rows].float()
-            fitted = reference(z, course.y[rows], course.n_classes, map=map, seed=seed, quick=True)
-            right[name].append(fitted.predict(split.held_of(course.z).float()) == y)
+            z = stream.z[rows].float()
+            fitted = reference(z, stream.y[rows], stream.n_classes, map=map, seed=seed, quick=True)
+            answers.append(fitted.predict(split.held_of(stream.z).float()))
+        right[name] = torch.cat(answers) == torch.cat(judgement.held_y)
     return tuple(names)
 
 
-def _map_of(head: str, course: Course) -> FeatureMap | None:
+def _map_of(head: str, stream: Stream) -> FeatureMap | None:
     """Return the map that a head has after the first rows of the stream; None: it has none."""
-    made = make_head(head, course.z.shape[1], course.n_classes)
-    if not isinstance(made, MappedHead):
+    found = make_head(head, stream.z.shape[1], stream.n_classes).feature_map
+    if found is None:
         return None
-    rows = torch.cat(course.tasks)[:ROWS]
+    rows = torch.cat(stream.tasks)[:ROWS]
     provisional = len(rows) < ROWS
-    if provisional and bool((course.z[rows] == course.z[rows[:1]]).all()):
+    if provisional and bool((stream.z[rows] == stream.z[rows[:1]]).all()):
         return None
-    return made.map.fit(course.z[rows].float(), provisional=provisional)
-
-
-def _scores(right: Rights, unit: "np.ndarray[tuple[int], np.dtype[np.int64]]", seed: int) -> Scores:
-    whole = {name: torch.cat(parts).numpy().astype(np.float64) for name, parts in right.items()}
-    return Scores(whole, unit, seed)
+    return found.fit(stream.z[rows].float(), provisional=provisional)
 
 
 def on_test_rows(
-    course: Course, judgement: Judgement, head: str, seed: int = 0
+    stream: Stream, judgement: Judgement, head: str, seed: int = 0
 ) -> References | None:
     """Train the advised head, the linear layer and the references on all training rows, and test.
 
     Called once, after the choice, with the learning rates found before it.
     """
-    if course.test_z is None or course.test_y is None:
+    if stream.test_z is None or stream.test_y is None:
         return None
-    n, m = len(course.y), len(course.test_y)
+    n, m = len(stream.y), len(stream.test_y)
     whole = replace(
-        course,
-        y=torch.cat([course.y, course.test_y]),
+        stream,
+        y=torch.cat([stream.y, stream.test_y]),
         group=None,
-        n_classes=max(course.n_classes, 1 + int(course.test_y.max())),
+        n_classes=max(stream.n_classes, 1 + int(stream.test_y.max())),
     )
-    tested = Split(course.tasks, torch.arange(n, n + m), course.test_z)
+    tested = Split(stream.tasks, torch.arange(n, n + m), stream.test_z)
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     rates = {name: judgement.verdicts[name].lr for name in heads}
     found = judge(whole, heads, seed=seed, splits=[tested], rates=rates, curves=False)
@@ -160,7 +145,7 @@ class Finer:
     gains: Mapping[str, tuple[float, float, Interval]]  # head → coarse, by finer, what it gains
 
 
-def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0) -> list[Finer]:
+def finer_labels(stream: Stream, judgement: Judgement, head: str, seed: int = 0) -> list[Finer]:
     """Try each column that refines the label, with the heads that learn in one pass."""
     heads = [
         name
@@ -169,25 +154,24 @@ def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0)
         and (name == head or not card_of(name).abilities.keeps_samples)
     ]
     found = []
-    for column, values in course.columns.items():
-        coarse_of = _coarse_of(course, values)
-        if column == course.label or coarse_of is None or not heads:
+    for column, values in stream.columns.items():
+        coarse_of = _coarse_of(stream, values)
+        if column == stream.label or coarse_of is None or not heads:
             continue
         n_finer = len(coarse_of)
-        finer = replace(course, y=values, n_classes=n_finer, names=tuple(map(str, range(n_finer))))
+        finer = replace(stream, y=values, n_classes=n_finer, names=tuple(map(str, range(n_finer))))
         learned = judge(finer, heads, splits=judgement.splits, curves=False)
         right: Rights = {}
         for name, verdict in learned.verdicts.items():
-            own = judgement.verdicts[name].answers
-            right[name] = [a == y for a, y in zip(own, judgement.held_y, strict=True)]
-            pairs = zip(verdict.answers, judgement.held_y, strict=True)
-            right[f"{name} by finer"] = [coarse_of[a.clamp(min=0)] == y for a, y in pairs]
-        scores = _scores(right, units_of(course, judgement), seed)
+            coarse = coarse_of[torch.cat(verdict.answers).clamp(min=0)]
+            right[name] = judgement.right(name)
+            right[name + BY_FINER] = coarse == torch.cat(judgement.held_y)
+        scores = Scores(right, units_of(stream, judgement), seed)
         gains = {
             name: (
                 scores.of(name),
-                scores.of(f"{name} by finer"),
-                scores.difference(f"{name} by finer", name),
+                scores.of(name + BY_FINER),
+                scores.difference(name + BY_FINER, name),
             )
             for name in learned.verdicts
         }
@@ -195,9 +179,9 @@ def finer_labels(course: Course, judgement: Judgement, head: str, seed: int = 0)
     return found
 
 
-def _coarse_of(course: Course, values: Tensor) -> Tensor | None:
+def _coarse_of(stream: Stream, values: Tensor) -> Tensor | None:
     """Return the class of each value of a column that refines the label; None: it does not."""
-    y, values = course.y[course.rows], values[course.rows]
+    y, values = stream.y[stream.rows], values[stream.rows]
     coarse = torch.zeros(int(values.max()) + 1, dtype=torch.int64)
     coarse[values] = y
     n_values, n_classes = len(values.unique()), len(y.unique())

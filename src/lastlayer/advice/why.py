@@ -8,8 +8,6 @@ import torch
 from torch import Tensor
 
 from lastlayer.advice.choosing import Choice, Interval, Scores
-from lastlayer.advice.course import Course
-from lastlayer.advice.judging import Judgement
 from lastlayer.analysis import (
     REPAIRS,
     data_angles,
@@ -19,6 +17,8 @@ from lastlayer.analysis import (
     trace_losses,
 )
 from lastlayer.catalogue import card_of, split_name
+from lastlayer.evaluate.judge import Judgement
+from lastlayer.evaluate.stream import Stream
 
 LINEAR = "linear"  # what most people use
 MOST_CLASSES = 1000  # whose pairs are all looked at
@@ -44,51 +44,51 @@ class Why:
     confusions: tuple[Confusion, ...]  # of the advised head
 
 
-def explain(course: Course, judgement: Judgement, choice: Choice) -> Why:
+def explain(stream: Stream, judgement: Judgement, choice: Choice) -> Why:
     """Analyse the linear layer and the advised head on the held-out rows."""
-    repairs, clashes = _linear(course, judgement)
+    repairs, clashes = _linear(stream, judgement)
     return Why(
         repairs,
         _remedies(choice.scores, list(judgement.verdicts)),
         clashes,
-        confusions(course, judgement, choice.head),
+        confusions(stream, judgement, choice.head),
     )
 
 
 def _linear(
-    course: Course, judgement: Judgement
+    stream: Stream, judgement: Judgement
 ) -> tuple[dict[str, float], tuple[tuple[str, str, float], ...]]:
     verdict = judgement.verdicts.get(LINEAR)
     if verdict is None or verdict.vectors is None or (verdict.answers[0] < 0).any():
         return {}, ()
     split = judgement.splits[0]
-    z = (course.z[split.held].float() / judgement.scale).numpy()
+    z = (stream.z[split.held].float() / judgement.scale).numpy()
     y = judgement.held_y[0].numpy()
     weight = (verdict.vectors.weight * verdict.vectors.gain[..., None]).numpy()
     repairs: dict[str, float] = {}
     if len(judgement.checkpoints) > 1:
-        learned = _learned(course, split.tasks, judgement.checkpoints)
+        learned = _learned(stream, split.tasks, judgement.checkpoints)
         losses = trace_losses(weight, verdict.vectors.bias.numpy(), z, y, learned)
         counts = losses.repairs[-1].sum(0)
         repairs = {name: float(n) / len(y) for name, n in zip(REPAIRS, counts, strict=True)}
-    if course.n_classes > MOST_CLASSES:
+    if stream.n_classes > MOST_CLASSES:
         return repairs, ()
     risk = interference_risk(data_angles(z, y, weight[-1]))
     pairs = riskiest_pairs(np.where(risk > 1, risk, np.nan), PAIRS)
-    return repairs, tuple((course.names[a], course.names[b], r) for a, b, r in pairs)
+    return repairs, tuple((stream.names[a], stream.names[b], r) for a, b, r in pairs)
 
 
 def _learned(
-    course: Course, tasks: Sequence[Tensor], checkpoints: Sequence[int]
+    stream: Stream, tasks: Sequence[Tensor], checkpoints: Sequence[int]
 ) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     """Return the first checkpoint at which each class has arrived; −1 for never."""
     parts = []
     start = 0
     for stop in checkpoints:
         rows = torch.cat(list(tasks[start : stop + 1]))
-        parts.append(course.y[rows].numpy())
+        parts.append(stream.y[rows].numpy())
         start = stop + 1
-    return first_seen(parts, course.n_classes)
+    return first_seen(parts, stream.n_classes)
 
 
 def _remedies(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Interval]]:
@@ -113,17 +113,17 @@ def _remedies(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Inte
     return {kind: (name, scores.difference(name, LINEAR)) for kind, name in best.items()}
 
 
-def confusions(course: Course, judgement: Judgement, head: str) -> tuple[Confusion, ...]:
+def confusions(stream: Stream, judgement: Judgement, head: str) -> tuple[Confusion, ...]:
     """Return the pairs of classes that a head confuses most, on all held-out rows."""
     y = torch.cat(judgement.held_y)
     answers = torch.cat(judgement.verdicts[head].answers)
     wrong = (answers != y) & (answers >= 0)
-    keys, counts = (y[wrong] * course.n_classes + answers[wrong]).unique(return_counts=True)
-    of_class = y.bincount(minlength=course.n_classes)
+    keys, counts = (y[wrong] * stream.n_classes + answers[wrong]).unique(return_counts=True)
+    of_class = y.bincount(minlength=stream.n_classes)
     order = counts.argsort(descending=True, stable=True)[: 2 * PAIRS]
     found = []
     for key, count in zip(keys[order].tolist(), counts[order].tolist(), strict=True):
-        true, taken = divmod(key, course.n_classes)
+        true, taken = divmod(key, stream.n_classes)
         share = count / int(of_class[true])
-        found.append(Confusion(course.names[true], course.names[taken], share))
+        found.append(Confusion(stream.names[true], stream.names[taken], share))
     return tuple(found)

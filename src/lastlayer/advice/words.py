@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from lastlayer.advice.choosing import MARGIN, Choice, Interval
-from lastlayer.advice.course import Course
-from lastlayer.advice.judging import Judgement
 from lastlayer.advice.needs import Needs, time_in_words
 from lastlayer.advice.references import Finer, References
 from lastlayer.advice.why import LINEAR, Why
 from lastlayer.catalogue import card_of, size_in_words, thrift
+from lastlayer.evaluate.judge import Judgement
+from lastlayer.evaluate.stream import Stream
 
 WORTH_SAYING = 0.01  # a price of never retraining above this comes first
 _REPAIRS = {
@@ -57,7 +57,7 @@ def _that_fits(needs: Needs) -> str:
 
 
 def reasons_of(
-    course: Course,
+    stream: Stream,
     judgement: Judgement,
     choice: Choice,
     needs: Needs,
@@ -69,14 +69,14 @@ def reasons_of(
     """Return the reasons, and what else a user should know."""
     return (
         *_choice(choice),
-        *_cost(course, judgement, choice),
-        *_constraints(needs, choice, course),
+        *_cost(stream, judgement, choice),
+        *_constraints(needs, choice, stream),
         *_price(references),
         *_linear(choice, why, references),
         *_pairs(choice, why),
-        *_finer(finer, course, choice),
-        *_test(course, tested),
-        *_unjudged(course, judgement),
+        *_finer(finer, stream, choice),
+        *_test(stream, tested),
+        *_unjudged(stream, judgement),
         *_left_out(judgement),
     )
 
@@ -105,7 +105,7 @@ def _choice(choice: Choice) -> list[str]:
     return said
 
 
-def _cost(course: Course, judgement: Judgement, choice: Choice) -> list[str]:
+def _cost(stream: Stream, judgement: Judgement, choice: Choice) -> list[str]:
     head = choice.head
     can, size = card_of(head).abilities, choice.sizes[head]
     keeps = "every row" if can.keeps_samples else "no rows"
@@ -133,9 +133,9 @@ def _cost(course: Course, judgement: Judgement, choice: Choice) -> list[str]:
     return said
 
 
-def _constraints(needs: Needs, choice: Choice, course: Course) -> list[str]:
+def _constraints(needs: Needs, choice: Choice, stream: Stream) -> list[str]:
     said = [f"{needs.words(name)} costs {cost} points." for name, cost in choice.costs.items()]
-    single = int((course.y[course.rows].bincount() == 1).sum())
+    single = int((stream.y[stream.rows].bincount() == 1).sum())
     if needs.no_samples and single:
         said.append(
             "No rows are kept, but the mean of a class with a single row is that row; such classes "
@@ -220,7 +220,7 @@ def _pairs(choice: Choice, why: Why) -> list[str]:
     return said
 
 
-def _finer(finer: Sequence[Finer], course: Course, choice: Choice) -> list[str]:
+def _finer(finer: Sequence[Finer], stream: Stream, choice: Choice) -> list[str]:
     said = []
     for one in finer:
         name = (
@@ -231,7 +231,7 @@ def _finer(finer: Sequence[Finer], course: Course, choice: Choice) -> list[str]:
         before, after, gain = one.gains[name]
         pays = "pays off" if gain.low > 0 else "is not shown to pay off"
         text = (
-            f"'{one.column}' refines '{course.label}': learning the finer labels and predicting "
+            f"'{one.column}' refines '{stream.label}': learning the finer labels and predicting "
             f"the coarser ones {pays}: {name} goes from {_percent(before)} to {_percent(after)} "
             f"({gain} points)"
         )
@@ -242,7 +242,7 @@ def _finer(finer: Sequence[Finer], course: Course, choice: Choice) -> list[str]:
     return said
 
 
-def _test(course: Course, tested: References | None) -> list[str]:
+def _test(stream: Stream, tested: References | None) -> list[str]:
     if tested is None:
         return ["There are no test rows: the accuracies are those on held-out training rows."]
     scores, head = tested.scores, tested.head
@@ -254,7 +254,7 @@ def _test(course: Course, tested: References | None) -> list[str]:
         f"On {tested.rows} test rows, used once after the choice, with all training rows learned: "
         f"{_and(parts)}."
     ]
-    if known := course.known_sources:
+    if known := stream.known_sources:
         said.append(
             f"{known} of these test rows come from sources that are among the training rows, and "
             "held-out rows never do: on the test rows every head looks better than on new sources."
@@ -262,17 +262,17 @@ def _test(course: Course, tested: References | None) -> list[str]:
     return said
 
 
-def _unjudged(course: Course, judgement: Judgement) -> list[str]:
+def _unjudged(stream: Stream, judgement: Judgement) -> list[str]:
     held = torch.cat([split.held for split in judgement.splits])
-    return [*_of_one_source(course, held), *_tasks_without(course, held)]
+    return [*_of_one_source(stream, held), *_tasks_without(stream, held)]
 
 
-def _of_one_source(course: Course, held: Tensor) -> list[str]:
+def _of_one_source(stream: Stream, held: Tensor) -> list[str]:
     """Name the classes that sources keep from being judged; those of a single row are known."""
-    rows = course.y[course.rows].bincount(minlength=course.n_classes)
-    never = (rows > 1) & (course.y[held].bincount(minlength=course.n_classes) == 0)
-    names = [course.names[c] for c in never.nonzero()[:, 0].tolist()]
-    if course.group is None or not names:
+    rows = stream.y[stream.rows].bincount(minlength=stream.n_classes)
+    never = (rows > 1) & (stream.y[held].bincount(minlength=stream.n_classes) == 0)
+    names = [stream.names[c] for c in never.nonzero()[:, 0].tolist()]
+    if stream.group is None or not names:
         return []
     return [
         f"{len(names)} of {int((rows > 0).sum())} classes ({_few(names)}; "
@@ -281,8 +281,8 @@ def _of_one_source(course: Course, held: Tensor) -> list[str]:
     ]
 
 
-def _tasks_without(course: Course, held: Tensor) -> list[str]:
-    without = set(range(course.n_tasks)) - set(course.task_of[held].tolist())
+def _tasks_without(stream: Stream, held: Tensor) -> list[str]:
+    without = set(range(stream.n_tasks)) - set(stream.task_of[held].tolist())
     if not without:
         return []
     numbers = [str(task + 1) for task in sorted(without)]

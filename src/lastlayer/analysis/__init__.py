@@ -1,10 +1,7 @@
 """What the paper's figures show about a head, why it forgets, and continual measures, in NumPy."""
 
-from lastlayer.analysis.angles import angles_between, data_angles
 from lastlayer.analysis.drift import Drift, projection_drift
-from lastlayer.analysis.forgetting import accuracy_since_learned, forgotten
-from lastlayer.analysis.interference import interference_risk, largest_risk, riskiest_pairs
-from lastlayer.analysis.loss_parts import LOSS_PARTS, loss_parts
+from lastlayer.analysis.loss_parts import LOSS_PARTS, loss_parts, shapley_shares, shapley_values
 from lastlayer.analysis.measures import (
     average_accuracy,
     average_forgetting,
@@ -13,7 +10,6 @@ from lastlayer.analysis.measures import (
     final_accuracy,
     forward_transfer,
 )
-from lastlayer.analysis.norms import bias_change, class_norms, norm_change
 from lastlayer.analysis.repairs import (
     FATES,
     INTERFERENCE,
@@ -22,9 +18,26 @@ from lastlayer.analysis.repairs import (
     repair_shares,
     trace_losses,
 )
-from lastlayer.analysis.shapley import shapley_shares, shapley_values
-from lastlayer.analysis.shares import share, share_of_all
-from lastlayer.analysis.timeline import after_each_task, before_training, first_seen
+from lastlayer.analysis.timeline import (
+    accuracy_since_learned,
+    after_each_task,
+    before_training,
+    first_seen,
+    forgotten,
+    share,
+    share_of_all,
+)
+from lastlayer.analysis.vectors import (
+    angles_between,
+    bias_change,
+    class_norms,
+    data_angles,
+    interference_risk,
+    largest_risk,
+    norm_change,
+    riskiest_pairs,
+    weight_change,
+)
 from lastlayer.analysis.verdict import (
     Difference,
     Verdict,
@@ -33,7 +46,6 @@ from lastlayer.analysis.verdict import (
     opposite,
     paired_difference,
 )
-from lastlayer.analysis.weight_change import weight_change
 
 __all__ = [
     "class_norms",

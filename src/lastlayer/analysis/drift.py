@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import Floats, Ints, check_states, takes_arrays
+from lastlayer.analysis.inputs import Floats, Ints, check_states, takes_arrays
 
 
 class Drift(NamedTuple):

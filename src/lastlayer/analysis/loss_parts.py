@@ -1,9 +1,11 @@
-"""What was lost, divided among changed weights, later classes and features that drifted."""
+"""What was lost, divided by Shapley values among changed weights, later classes and drift."""
+
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import (
+from lastlayer.analysis.inputs import (
     Bools,
     Floats,
     Ints,
@@ -11,11 +13,58 @@ from lastlayer.analysis.arrays import (
     check_states,
     takes_arrays,
 )
-from lastlayer.analysis.shapley import shapley_values
 from lastlayer.errors import DataError, ShapeError
 
 LOSS_PARTS = ("weights", "interference", "drift")
 """What the last axis of ``loss_parts`` holds, in its order."""
+
+
+@takes_arrays
+def shapley_values(right: Bools) -> NDArray[np.float64]:
+    """Return each lost sample's Shapley value for each of k repairs: (n, k), each row sums to 1.
+
+    φ_j = Σ_S |S|! (k − 1 − |S|)! / k! · (right with S and j − right with S), over the sets S of
+    the other repairs (Shapley 1953): what j adds, on average over all orders in which the repairs
+    can be made. A value below 0 means that the repair mostly does harm.
+
+    Args:
+        right: (n, 2, …, 2), one axis for each repair: whether the sample is right with the
+            repair (1) or without it (0). Without any, every sample is wrong; with all, right.
+
+    >>> either_will_do = [[False, True], [True, True]]
+    >>> only_the_first = [[False, False], [True, True]]
+    >>> shapley_values(np.array([either_will_do, only_the_first])).tolist()
+    [[0.5, 0.5], [1.0, 0.0]]
+    """
+    k = right.ndim - 1
+    if k < 1 or right.shape[1:] != (2,) * k:
+        raise ShapeError(f"right must have the shape (n, 2, …, 2), got {right.shape}")
+    table = right.reshape(len(right), 2**k)
+    if table[:, 0].any() or not table[:, -1].all():
+        raise DataError("samples must be wrong without any repair and right with all of them")
+    others = np.indices((2,) * (k - 1)).sum(axis=0).ravel()  # |S| of each S
+    chance = np.array([1 / (k * comb(k - 1, int(size))) for size in others])
+    worth = right.astype(np.float64)
+    gains = [np.diff(worth, axis=1 + j).reshape(len(right), 2 ** (k - 1)) for j in range(k)]
+    return np.stack([gain @ chance for gain in gains], axis=1)
+
+
+@takes_arrays
+def shapley_shares(right: Bools) -> NDArray[np.float64]:
+    """Return the mean Shapley value of each repair over the lost samples: (k,), they sum to 1.
+
+    NaN where nothing was lost. The argument is that of ``shapley_values``.
+
+    >>> either_will_do = [[False, True], [True, True]]
+    >>> only_the_first = [[False, False], [True, True]]
+    >>> shapley_shares(np.array([either_will_do, only_the_first])).tolist()
+    [0.75, 0.25]
+    """
+    values = shapley_values(right)
+    if not len(values):
+        return np.full(values.shape[1], np.nan)
+    shares: NDArray[np.float64] = values.mean(axis=0)
+    return shares
 
 
 @takes_arrays
@@ -89,6 +138,6 @@ def _tried(logits: list[list[Floats]], seen: Bools, y: Ints) -> Bools:
 def _check(weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints) -> None:
     check_states(weight, z, y, learned)
     if bias.shape != weight.shape[:2]:
-        raise ShapeError(f"expected a bias for each of {weight.shape[:2]} rows, got {bias.shape}")
+        raise ShapeError(f"bias must have the shape {weight.shape[:2]}, got {bias.shape}")
     if not all(np.isfinite(array).all() for array in (weight, bias, z)):
-        raise DataError("expected finite rows, biases and features: has this network diverged?")
+        raise DataError("weight, bias and z must be finite: has this network diverged?")

@@ -7,7 +7,7 @@ release 1.2.7 (docs/analysis.md); all tasks weigh the same unless sizes are give
 
 import numpy as np
 
-from lastlayer.analysis.arrays import Floats, Ints, check_square, takes_arrays
+from lastlayer.analysis.inputs import Floats, Ints, check_square, takes_arrays
 from lastlayer.errors import ShapeError
 
 
@@ -103,7 +103,7 @@ def forward_transfer(matrix: Floats, before: Floats | None = None) -> Floats:
     """
     n_tasks = _check(matrix)
     if before is not None and before.shape[-1:] != (n_tasks,):
-        raise ShapeError(f"expected accuracies before {n_tasks} tasks, got {before.shape}")
+        raise ShapeError(f"before must end in {n_tasks} accuracies, one a task, got {before.shape}")
     if n_tasks == 1:
         return np.zeros(matrix.shape[:-2])
     next_one = np.diagonal(matrix, offset=1, axis1=-2, axis2=-1)
@@ -115,7 +115,7 @@ def _seen_so_far(matrix: Floats, sizes: Ints | None) -> Floats:
     n_tasks = _check(matrix)
     sizes = np.ones(n_tasks, dtype=np.int64) if sizes is None else np.asarray(sizes)
     if sizes.shape != (n_tasks,):
-        raise ShapeError(f"expected the sizes of {n_tasks} tasks, got the shape {sizes.shape}")
+        raise ShapeError(f"sizes must have the shape ({n_tasks},), got {sizes.shape}")
     past = np.tri(n_tasks, dtype=bool)
     right = np.where(past, matrix * sizes, 0).sum(axis=-1)
     accuracy: Floats = right / sizes.cumsum()
@@ -132,5 +132,5 @@ def _check(matrix: Floats) -> int:
     """Check the matrix and return the number of tasks."""
     check_square("accuracies", matrix)
     if not matrix.shape[-1]:
-        raise ShapeError("expected accuracies on at least one task, got none")
+        raise ShapeError("accuracies must be of at least one task, got none")
     return int(matrix.shape[-1])

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lastlayer.analysis.arrays import (
+from lastlayer.analysis.inputs import (
     Bools,
     Floats,
     Ints,
     at_least_single,
+    check_learned,
     check_samples,
     takes_arrays,
 )
-from lastlayer.errors import DataError, LabelError, ShapeError
+from lastlayer.errors import DataError, ShapeError
 
 REPAIRS = ("old_vectors", "no_later_classes", "either", "both")
 """What the last axis of ``Losses.repairs`` counts, in its order; "both": only both together."""
@@ -122,7 +123,7 @@ def repair_shares(repairs: Ints) -> NDArray[np.float64]:
     [0.6875, 0.3125]
     """
     if repairs.shape[-1:] != (len(REPAIRS),):
-        raise ShapeError(f"expected counts (…, {len(REPAIRS)}), got {repairs.shape}")
+        raise ShapeError(f"repairs must have the shape (…, {len(REPAIRS)}), got {repairs.shape}")
     halves = repairs[..., 2:].sum(axis=-1, keepdims=True) / 2
     with np.errstate(invalid="ignore"):  # 0/0: nothing was lost
         shares: NDArray[np.float64] = (repairs[..., :2] + halves) / repairs.sum(-1, keepdims=True)
@@ -154,7 +155,7 @@ def _repairs(then: Floats, now: Floats, seen: Bools, y: Ints) -> Ints:
 
 
 def _interference(now: Floats, weight: Floats, bias: Floats, seen: Bools, y: Ints) -> Ints:
-    """Return later classes the size of the sample's own: 0 where that makes it right, else 1."""
+    """Try later classes at the size of the sample's own: 0 where that makes it right, else 1."""
     norm = np.linalg.norm(weight, axis=1)
     ratio = norm[y, None] / np.where(norm > 0, norm, 1)
     # Normalised rows differ in length by rounding alone, which does not count.
@@ -172,13 +173,9 @@ def _check(weight: Floats, bias: Floats, z: Floats, y: Ints, learned: Ints) -> N
     fit = weight.ndim == 3 and bias.shape == weight.shape[:2] and learned.shape == bias.shape[1:]
     if not fit or not len(bias):
         raise ShapeError(
-            "expected weight (T, C, h), bias (T, C) and learned (C,) with T of at least 1, got "
-            f"{weight.shape}, {bias.shape} and {learned.shape}"
+            "weight must have the shape (T, C, h), bias (T, C) and learned (C,), with T at least "
+            f"1, got {weight.shape}, {bias.shape} and {learned.shape}"
         )
-    if len(learned) and not -1 <= learned.min() <= learned.max() < len(bias):
-        raise LabelError(
-            f"expected tasks from 0 to {len(bias) - 1}, or −1, for when classes were learned, "
-            f"got {learned.min()} to {learned.max()}"
-        )
+    check_learned(learned, len(bias))
     if not np.isfinite(weight).all() or not (bias < np.inf).all():
-        raise DataError("expected finite rows and biases below ∞: has this head diverged?")
+        raise DataError("weight must be finite and bias below ∞: has this head diverged?")

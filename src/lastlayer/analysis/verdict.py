@@ -14,8 +14,8 @@ from typing import Literal, cast
 
 import numpy as np
 
-from lastlayer.analysis.arrays import Floats, takes_arrays
-from lastlayer.arguments import choice, expect
+from lastlayer.analysis.inputs import Floats, takes_arrays
+from lastlayer.core.checks import choice, expect
 from lastlayer.errors import DataError, ShapeError
 
 Verdict = Literal["does not hold", "too close to call", "holds"]
@@ -80,10 +80,10 @@ def paired_difference(first: Floats, second: Floats) -> Difference:
     +2.00 (-2.02 to +6.02) too close to call
     """
     if first.shape != second.shape or first.ndim != 1 or not len(first):
-        raise ShapeError(f"expected pairs of numbers, got {first.shape} and {second.shape}")
+        raise ShapeError(f"first and second must be pairs, got {first.shape} and {second.shape}")
     gaps = np.asarray(first, dtype=np.float64) - second
     if not np.isfinite(gaps).all():
-        raise DataError("expected accuracies of every order or seed: leave out those that diverged")
+        raise DataError("accuracies must be finite: leave out the runs that diverged")
     mean, n = float(gaps.mean()), len(gaps)
     if n == 1:
         return Difference(mean, -inf, inf, n)
@@ -125,5 +125,5 @@ def _pick(verdicts: Iterable[Verdict], place: int) -> Verdict:
     expect(verdicts, Iterable, "verdicts", "a list of verdicts")
     found = sorted((choice(v, _FROM_WORST, "a verdict") for v in verdicts), key=_FROM_WORST.index)
     if not found:
-        raise DataError("expected at least one part of the claim, got none")
+        raise DataError("a claim must have at least one part, got none")
     return cast(Verdict, found[place])

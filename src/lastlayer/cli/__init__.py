@@ -1,16 +1,17 @@
 """The command line: thin, one function per command."""
 
 from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the order of --help)
-    importing,
+    import_,
     extract,
     show,
     advise,
-    study,
-    catalogue,
+    compare,
+    list_,
     fit,
     predict,
     calibrate,
     forget,
+    merge,
     export,
     run,
     report,

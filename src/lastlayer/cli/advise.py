@@ -1,26 +1,21 @@
-"""The command that says which head suits a stream of yours."""
+"""The verb that says which head suits a stream of yours."""
 
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastlayer.catalogue import forms_of_scenarios
+from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app, stopping
-from lastlayer.cli.out import make_room
+from lastlayer.cli.out import prepare
 from lastlayer.cli.text import columns, not_used
+from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
-from lastlayer.progress import duration
 
 if TYPE_CHECKING:
     from lastlayer.advice import Advice
-    from lastlayer.features.data import Features, TrainingFeatures
-
-EVERY = 10.0  # seconds between lines where there is no terminal
+    from lastlayer.data.features import Features, TrainingFeatures
 
 
 @app.command(rich_help_panel=CHOOSE)
@@ -33,24 +28,11 @@ def advise(
             "rows are training rows)."
         ),
     ],
-    scenario: Annotated[
-        str | None,
-        typer.Option(
-            help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
-            "with /LABEL at the end, that label is learned."
-        ),
-    ] = None,
-    incremental: Annotated[
-        str | None,
-        typer.Option(
-            help="New classes in each task: 5 for five tasks, or 4,3,3 for the classes of each."
-        ),
-    ] = None,
-    by: Annotated[str | None, typer.Option(help="A task for each value of this column.")] = None,
-    label: Annotated[str | None, typer.Option(help="The label column to learn.")] = None,
-    embedding: Annotated[
-        str | None, typer.Option(help="The column of embeddings of a table, as in import.")
-    ] = None,
+    scenario: options.Scenario = None,
+    incremental: options.Incremental = None,
+    by: options.By = None,
+    label: options.Label = None,
+    embedding: options.Embedding = None,
     group: Annotated[
         str | None,
         typer.Option(help="Column that names each row's source; rows of one source stay together."),
@@ -64,30 +46,29 @@ def advise(
     no_samples: Annotated[
         bool, typer.Option("--no-samples", help="The head may not keep rows of the data.")
     ] = False,
-    forgettable: Annotated[
-        bool, typer.Option("--forgettable", help="The head must be able to forget samples.")
+    forgets: Annotated[
+        bool, typer.Option("--forgets", help="The head must be able to forget samples.")
     ] = False,
     latency: Annotated[
         str | None,
         typer.Option(help="How long one prediction may take on this machine, such as 1ms."),
     ] = None,
-    heads: Annotated[
-        list[str] | None, typer.Option(help="These candidates only: a,b; may be repeated.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides which rows are held out.")] = 0,
+    heads: options.Heads = None,
+    seed: options.Seed = 0,
     page: Annotated[
         Path | None, typer.Option(help="Also write the answer to this .html file.")
     ] = None,
 ) -> None:
     """Say which head suits your stream, chosen on rows held out of its training data."""
-    from lastlayer.advice import advise as ask  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.advice import advise as ask
+    from lastlayer.data.load import short_name
+    from lastlayer.scenarios import ScenarioSpec
 
     if page is not None:
-        make_room(page)
-    chosen = _scenario(features, scenario, incremental, by)
-    data = _load(features, chosen, label, embedding, group)
-    names = [name for part in heads or () for name in part.split(",") if name]
-    with _progress() as tell:
+        prepare(page, option="--page")
+    chosen = ScenarioSpec.from_options(scenario, incremental, by, label, short_name(features))
+    data = _load(features, chosen.by, label, embedding, group)
+    with bar(f"{features}, {chosen}") as tell:
         advice = ask(
             data,
             chosen,
@@ -95,9 +76,9 @@ def advise(
             linear=linear,
             memory=memory,
             no_samples=no_samples,
-            forgettable=forgettable,
+            forgets=forgets,
             latency=latency,
-            heads=names or None,
+            heads=options.heads_in(heads),
             seed=seed,
             progress=tell,
         )
@@ -116,45 +97,25 @@ def advise(
 
 
 def _load(
-    features: str, scenario: str, label: str | None, embedding: str | None, group: str | None
+    features: str, by: str | None, label: str | None, embedding: str | None, group: str | None
 ) -> "Features | TrainingFeatures":
     """Load features, or read a table with the columns that the stream needs."""
-    from lastlayer import load_features  # noqa: PLC0415
-    from lastlayer.features.importing import import_training  # noqa: PLC0415
-    from lastlayer.features.load import TABLES  # noqa: PLC0415
-    from lastlayer.study import ScenarioSpec  # noqa: PLC0415
+    from lastlayer import load_features
+    from lastlayer.data.from_tables import import_training
+    from lastlayer.data.load import TABLES
 
     if Path(features).suffix.lower() not in TABLES:
         if embedding is not None:
             raise OptionError(f"--embedding is for tables, and {features} is not one: leave it out")
         return load_features(features, label)
-    by = ScenarioSpec.parse(scenario).by
     kept = dict.fromkeys(name for name in (by, group) if name is not None and name != label)
     return import_training(features, embedding, label, list(kept))
 
 
-def _scenario(features: str, scenario: str | None, incremental: str | None, by: str | None) -> str:
-    """Return the stream that the options describe; bundled features have a default."""
-    from lastlayer.catalogue import SCENARIOS  # noqa: PLC0415
-
-    classes, values = incremental and f"incremental:{incremental}", by and f"mixed:{by}"
-    given = [text for text in (scenario, classes, values) if text]
-    own = features.partition("/")[0]
-    if not given and own in SCENARIOS and SCENARIOS[own].bundled:
-        given = [own]
-    if len(given) != 1:
-        found = " and ".join(given) or "none"
-        raise OptionError(
-            f"expected one of --scenario, --incremental and --by, got {found}; "
-            "--scenario iid stands for everything at once"
-        )
-    return given[0]
-
-
 def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
     """Yield a line for each head, or for several that give the same answers."""
-    from lastlayer.advice.needs import time_in_words  # noqa: PLC0415
-    from lastlayer.catalogue import size_in_words  # noqa: PLC0415
+    from lastlayer.advice.needs import time_in_words
+    from lastlayer.catalogue import size_in_words
 
     yield "head", "right", "behind", "keeps", "prediction", ""
     lines: dict[str, list[dict[str, object]]] = {}
@@ -175,27 +136,3 @@ def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
             time_in_words(float(str(first["latency"]))),
             "; ".join(filter(None, (unmet, alike))),
         )
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """Draw the progress and the time left on a terminal; elsewhere print a line now and then."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    console = Console(stderr=True)
-    shown = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    began = last = time.monotonic()
-    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=1.0)
-
-        def tell(stage: str, done: float) -> None:
-            nonlocal last
-            bar.update(task, description=stage, completed=done)
-            now = time.monotonic()
-            if not console.is_terminal and now - last >= EVERY and 0 < done < 1:
-                last = now
-                left = duration((now - began) * (1 - done) / done)
-                print(f"{done:4.0%}  {stage}, {left} left", file=sys.stderr)
-
-        yield tell

@@ -2,18 +2,20 @@
 
 import io
 import os
+import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any
+from types import FrameType
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
-from lastlayer import __version__
+from lastlayer.core.names import printable
+from lastlayer.core.version import __version__
 from lastlayer.errors import LastLayerError
-from lastlayer.names import printable
 
 # The verbs by what one does, in the order in which --help shows them.
 DATA, CHOOSE, USE, STUDY = "Data", "Choose a head", "Use it", "Study"
@@ -75,12 +77,31 @@ def main() -> None:
 
 
 @contextmanager
-def stopping(outcome: str) -> Iterator[None]:
-    """Let Ctrl-C say, after "stopped", what became of the work in a block or a command."""
+def stopping(outcome: str | Callable[[], str], *, at_once: bool = False) -> Iterator[None]:
+    """Let Ctrl-C say, after "stopped", what became of the work in a block or a command.
+
+    Args:
+        outcome: what became of it, or what finds that out.
+        at_once: end the process there and then, on SIGTERM too: for work in threads that nobody
+            needs to wait for, since what is finished is saved.
+    """
+
+    def say() -> str:
+        return outcome if isinstance(outcome, str) else outcome()
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        print(f"stopped: {say()}", file=sys.stderr, flush=True)
+        os._exit(128 + number)
+
+    stops = (signal.SIGINT, signal.SIGTERM) if at_once else ()
+    before = {number: signal.signal(number, end) for number in stops}
     try:
         yield
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(outcome) from error
+        raise KeyboardInterrupt(say()) from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(error: BaseException | None) -> KeyboardInterrupt | None:

@@ -1,4 +1,4 @@
-"""The command that writes files for other programs: a study's table, or a head as ONNX."""
+"""The verb that writes files for other programs: a study's table, or a head as ONNX."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastlayer.cli.app import USE, app
-from lastlayer.cli.out import make_room, write_table
+from lastlayer.cli.out import prepare, say_written, write_table
 from lastlayer.cli.text import count
 from lastlayer.errors import OptionError
 
 if TYPE_CHECKING:
-    from lastlayer.results import Study
+    pass
 
 
 @app.command(rich_help_panel=USE)
@@ -36,20 +36,20 @@ def export(
     if file.suffix.lower() == ".onnx":
         _export_head(source, file, unknown, float64)
     elif unknown is not None or float64:
-        raise OptionError(f"expected an .onnx file with --unknown and --float64, got {file}")
+        raise OptionError(f"--unknown and --float64 are for an .onnx file, got {file}")
     else:
         _export_table(source, file)
 
 
 def _export_head(source: Path, file: Path, unknown: float | None, float64: bool) -> None:
-    import torch  # noqa: PLC0415  (keeps --help quick)
+    import torch
 
-    from lastlayer.estimator import HeadClassifier  # noqa: PLC0415
-    from lastlayer.heads.onnx_file import OPSET  # noqa: PLC0415
+    from lastlayer.estimator import HeadClassifier
+    from lastlayer.heads.onnx_file import OPSET
 
     if source.is_dir():
-        raise OptionError(f"expected the file of a head to write as ONNX, got the folder {source}")
-    make_room(file, source, option="the file to write")
+        raise OptionError(f"ONNX is made of the file of a head, got the folder {source}")
+    prepare(file, source, option="the file to write")
     clf = HeadClassifier.load(source)
     clf.export_onnx(file, unknown, torch.float64 if float64 else torch.float32)
     head, kind = clf.head_, "float64" if float64 else "float32"
@@ -57,18 +57,18 @@ def _export_head(source: Path, file: Path, unknown: float | None, float64: bool)
     sure = "calibrated" if head.calibration is not None else "not calibrated"
     strange = "every input gets a class" if unknown is None else "unknown inputs get class -1"
     print(f"probabilities are {sure}; {strange}")
-    print(f"wrote {file}: {file.stat().st_size:,} bytes")
+    say_written(file)
 
 
 def _export_table(folder: Path, file: Path) -> None:
-    import polars as pl  # noqa: PLC0415  (keeps --help quick)
+    import polars as pl
 
-    from lastlayer.results import load_study  # noqa: PLC0415
-    from lastlayer.results.columns import KINDS  # noqa: PLC0415
+    from lastlayer.results import load_study
+    from lastlayer.results.columns import KINDS
 
     if file.suffix not in (".csv", ".parquet"):
-        raise OptionError(f"expected a .csv or .parquet file to write, or an .onnx one, got {file}")
-    make_room(file)
+        raise OptionError(f"the file to write must end in .onnx, .csv or .parquet, got {file}")
+    prepare(file)
     study = load_study(folder)
     tables = [study.done, study.replay.filter(state="done")]
     kinds = [t.with_columns(kind=pl.lit(k)) for k, t in zip(KINDS, tables, strict=True)]
@@ -76,12 +76,3 @@ def _export_table(folder: Path, file: Path) -> None:
     done = done.drop("state", "message")
     write_table(done, file)
     print(f"{count(done.height, 'run')} in {file}")
-    say_what_is_unverified(study)
-
-
-def say_what_is_unverified(study: "Study") -> None:
-    """Print which results were written before they could be verified."""
-    from lastlayer.results.seal import UNVERIFIED  # noqa: PLC0415
-
-    if UNVERIFIED in study.about:
-        print(f"unverified: {study.about[UNVERIFIED]}")

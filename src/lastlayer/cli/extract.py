@@ -1,19 +1,16 @@
-"""The command that makes features from images or texts with a frozen network."""
+"""The verb that makes features from images or texts with a frozen network."""
 
 from pathlib import Path
 from time import monotonic
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from lastlayer.cli.app import DATA, app
-from lastlayer.cli.out import Force, make_room
+from lastlayer.cli import options
+from lastlayer.cli.app import DATA, app, stopping
+from lastlayer.cli.out import prepare
+from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
-from lastlayer.progress import bar
-
-RayOption = Annotated[
-    str | None, typer.Option(help="Work on a Ray cluster: its address, auto, or local.")
-]
 
 
 @app.command(rich_help_panel=DATA)
@@ -35,7 +32,7 @@ def extract(
             "backbones."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The features file to write.")],
+    out: options.FeaturesOut,
     weights: Annotated[
         Path | None,
         typer.Option(help="File of weights, .safetensors or a state dict; downloaded by default."),
@@ -50,10 +47,8 @@ def extract(
         float | None, typer.Option(help="Part of each class to draw as test, for a folder.  [0.2]")
     ] = None,
     thin: Annotated[int, typer.Option(help="Keep one in this many training images.")] = 1,
-    seed: Annotated[int, typer.Option(help="Seed of random draws.")] = 0,
-    broken: Annotated[
-        str, typer.Option(help="What to do about a broken image: stop or skip.")
-    ] = "stop",
+    seed: options.Seed = 0,
+    broken: options.Broken = "stop",
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     precision: Annotated[str, typer.Option(help="full, or mixed on a GPU.")] = "full",
     batch_size: Annotated[
@@ -63,7 +58,7 @@ def extract(
         int | None,
         typer.Option(help="Processes that decode images; by default one per core, up to 8."),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: options.Device = "auto",
     column: Annotated[str | None, typer.Option(help="Column of texts, for text.")] = None,
     label: Annotated[str | None, typer.Option(help="Column to learn, for text.")] = None,
     domain: Annotated[
@@ -72,15 +67,15 @@ def extract(
     split: Annotated[
         str | None, typer.Option(help="Column that says train or test, for text.")
     ] = None,
-    ray: RayOption = None,
-    force: Force = False,
+    ray: options.Ray = None,
+    force: options.Force = False,
 ) -> None:
     """Compute features of images or texts with a frozen network; rerun to resume."""
-    from lastlayer.features.extraction.named import extract_named  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.features.extraction.texts import extract_texts  # noqa: PLC0415
+    from lastlayer.extraction.by_names import extract_named
+    from lastlayer.extraction.from_texts import extract_texts
 
-    make_room(out, *([weights] if weights else []), force=force)
-    start = monotonic()
+    start, texts = monotonic(), dataset == "text"
+    prepare(out, *([weights] if weights else []), *([root] if texts else []), force=force)
     of_texts = {"--column": column, "--label": label, "--domain": domain, "--split": split}
     of_images = {
         "--weights": weights,
@@ -88,51 +83,20 @@ def extract(
         "--thin": thin if thin != 1 else None,
         "--workers": workers,
     }
-    wrong = of_images if dataset == "text" else of_texts
+    wrong = of_images if texts else of_texts
     if given := [name for name, value in wrong.items() if value is not None]:
         raise OptionError(f"'extract {dataset}' takes no {', '.join(given)}")
-    if dataset == "text":
-        if column is None:
-            raise OptionError("expected --column: the name of the column that holds the texts")
-        make_room(out, root, force=force)
-        with bar(f"{root} on {backbone}", unit="texts") as tell:
-            data = extract_texts(
-                root,
-                column,
-                label,
-                backbone,
-                out,
-                domains=domain or (),
-                split=split,
-                test=test,
-                seed=seed,
-                dtype=dtype,
-                batch_size=batch_size,
-                device=device,
-                ray=ray,
-                progress=tell or (lambda done, total: None),
-                say=print,
-            )
-        print(f"wrote {out}: {data}, in {monotonic() - start:.0f} s")
-        return
-    with bar(f"{dataset} on {backbone}", unit="images") as tell:
-        data = extract_named(
-            dataset,
-            root,
-            backbone,
-            out,
-            weights=weights,
-            normalisation=normalisation,
-            test=test,
-            thin=thin,
-            seed=seed,
-            dtype=dtype,
-            precision=precision,
-            broken=broken,
-            batch_size=batch_size,
-            workers=workers,
-            device=device,
-            ray=ray,
-            progress=tell,
-        )
+    how: dict[str, Any] = {"test": test, "seed": seed, "dtype": dtype, "batch_size": batch_size}
+    how |= {"device": device, "ray": ray}
+    title, unit = f"{root if texts else dataset} on {backbone}", "texts" if texts else "images"
+    with stopping("rerun the same command to resume"), bar(title, unit=unit) as tell:
+        if texts:
+            if column is None:
+                raise OptionError("--column is missing: the name of the column of texts")
+            how |= {"domains": domain or (), "split": split, "say": print}
+            data = extract_texts(root, column, label, backbone, out, **how, progress=tell)
+        else:
+            how |= {"weights": weights, "normalisation": normalisation, "thin": thin}
+            how |= {"precision": precision, "broken": broken, "workers": workers}
+            data = extract_named(dataset, root, backbone, out, **how, progress=tell)
     print(f"wrote {out}: {data}, in {monotonic() - start:.0f} s")

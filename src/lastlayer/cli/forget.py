@@ -1,23 +1,19 @@
-"""The command that makes a head forget rows, or a class."""
+"""The verb that makes a head forget rows, or a class."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lastlayer.cli import options
 from lastlayer.cli.app import USE, app
-from lastlayer.cli.fit import EmbeddingOption, LabelOption
-from lastlayer.cli.out import Force, room_for_head
-from lastlayer.cli.predict import HeadArgument
+from lastlayer.cli.out import prepare_head, say_written
 from lastlayer.errors import OptionError
-
-if TYPE_CHECKING:
-    from lastlayer.estimator import HeadClassifier
 
 
 @app.command(rich_help_panel=USE)
 def forget(
-    head: HeadArgument,
+    head: options.Head,
     features: Annotated[
         str | None,
         typer.Argument(
@@ -30,36 +26,21 @@ def forget(
             "--class", help="Forget this class; if rows are given, only those of this class."
         ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the new head here, and leave the old one as it is.")
-    ] = None,
-    rows: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
-    label: LabelOption = None,
-    embedding: EmbeddingOption = None,
-    force: Force = False,
+    out: options.HeadOut = None,
+    rows: options.Rows = "train",
+    label: options.Label = None,
+    embedding: options.Embedding = None,
+    force: options.Force = False,
 ) -> None:
     """Make a head forget rows or a class, as if it had never seen them, or refuse if it cannot."""
-    from lastlayer.fitting import forget as take_out  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.fitting import update  # noqa: PLC0415
+    from lastlayer import fitting
 
     if features is None and class_ is None:
-        raise OptionError("expected rows to forget, or a class with --class NAME, got neither")
-    place = room_for_head(head, out, *([Path(features)] if features else []), force=force)
-    done = []
-
-    def change(clf: "HeadClassifier") -> None:
-        if features is None:
-            name = clf.label_like(class_ or "")
-            counts = clf.head_.class_counts
-            column = clf.head_.class_names.index(str(name)) if clf.head_.class_names else -1
-            done.append(int(counts[column]) if counts is not None else 0)
-            clf.forget_class(name)
-        else:
-            where = {"embedding": embedding, "label": label, "only": class_}
-            done.append(take_out(clf, features, rows=rows, **where))
-
-    clf = update(head, change, place)
-    print(f"forgot {done[0]} samples{f' of {class_}' if class_ else ''}")
+        raise OptionError("pass rows to forget, or a class with --class NAME")
+    place = prepare_head(head, out, *([Path(features)] if features else []), force=force)
+    with fitting.changing(head, place) as clf:
+        n = fitting.forget(clf, features, rows=rows, embedding=embedding, label=label, only=class_)
+    print(f"forgot {n} samples{f' of {class_}' if class_ else ''}")
     if features is not None:
         print(clf.head_.proof)
-    print(f"wrote {place}: {place.stat().st_size:,} bytes")
+    say_written(place)

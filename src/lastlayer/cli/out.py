@@ -1,41 +1,17 @@
-"""The file for the result, checked before the work."""
+"""The file that a verb writes: checked before the work, and written whole."""
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from lastlayer.atomic import followed, in_place_of
+from lastlayer.core.files import followed, in_place_of, say
 from lastlayer.errors import OptionError, WriteError
-from lastlayer.reading import say
 
 if TYPE_CHECKING:
     import polars as pl
 
 
-def make_room_for_table(file: Path) -> None:
-    """Make room as ``make_room`` does; refuse a format that tables cannot have."""
-    if file.suffix not in (".csv", ".parquet"):
-        raise OptionError(f"expected a .csv or .parquet file to write, got {file}")
-    make_room(file)
-
-
-def write_table(table: "pl.DataFrame", file: Path) -> None:
-    """Write a table as its file's name says."""
-    from polars.exceptions import PolarsError  # noqa: PLC0415  (keeps --help quick)
-
-    with in_place_of(file) as part:
-        try:
-            (table.write_csv if file.suffix == ".csv" else table.write_parquet)(part)
-        except PolarsError as error:  # so a full disk is told, where Parquet is written
-            raise WriteError(f"cannot write {file}: {say(error)}") from error
-
-
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
-
-
-def make_room(out: Path, *read: Path, force: bool = True, option: str = "--out") -> None:
+def prepare(out: Path, *read: Path, force: bool = True, option: str = "--out") -> None:
     """Check before the work that its result can be written, and make the folder it needs.
 
     Args:
@@ -51,16 +27,40 @@ def make_room(out: Path, *read: Path, force: bool = True, option: str = "--out")
         raise WriteError(f"cannot write {out}: {error}") from error
     place = out if out.exists() else out.parent
     if out.is_dir() or not (os.access(out.parent, os.W_OK) and os.access(place, os.W_OK)):
-        raise OptionError(f"expected a file that can be written as {option}, got {out}")
+        raise OptionError(f"{option} must be a file that can be written, got {out}")
     if out.exists() and any(file.exists() and out.samefile(file) for file in read):
         raise OptionError(f"{option} would overwrite an input, {out}: choose another file")
     if out.exists() and not force:
         raise OptionError(f"{out} already exists: choose another file, or overwrite with --force")
 
 
-def room_for_head(head: Path, out: Path | None, *read: Path, force: bool) -> Path:
-    """Return where a changed head goes, ``out`` or its own file, and make room there."""
+def prepare_head(head: Path, out: Path | None, *read: Path, force: bool) -> Path:
+    """Return where a changed head goes, ``out`` or its own file, and prepare it."""
     place = out or head
     same = place.exists() and head.exists() and place.samefile(head)
-    make_room(place, *read, force=force or same)
+    prepare(place, *read, force=force or same)
     return place
+
+
+def prepare_table(file: Path, *read: Path, force: bool = True) -> None:
+    """Prepare a file as ``prepare`` does; refuse a format that tables cannot have."""
+    if file.suffix not in (".csv", ".parquet"):
+        raise OptionError(f"a table must be a .csv or .parquet file, got {file}")
+    prepare(file, *read, force=force)
+
+
+def write_table(table: "pl.DataFrame", file: Path) -> None:
+    """Write a table as its file's name says."""
+    from polars.exceptions import PolarsError
+
+    with in_place_of(file) as part:
+        try:
+            (table.write_csv if file.suffix == ".csv" else table.write_parquet)(part)
+        except PolarsError as error:
+            # polars reports a full disk so, where it writes Parquet.
+            raise WriteError(f"cannot write {file}: {say(error)}") from error
+
+
+def say_written(file: Path) -> None:
+    """Print where the result is."""
+    print(f"wrote {file}: {file.stat().st_size:,} bytes")

@@ -1,4 +1,4 @@
-"""The command that makes the report of a study."""
+"""The verb that makes the report of a study."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,6 @@ def report(
     The charts are in DIR/figures/*.svg and *.pdf, the tables in DIR/tables/*.csv, *.md and *.tex.
     A folder with only tables/*.csv is enough.
     """
-    from lastlayer.report import write  # noqa: PLC0415  (keeps --help quick)
+    from lastlayer.report import write
 
     print(write(folder))

@@ -1,29 +1,27 @@
-"""The main command: a plan in, one results file and a page out."""
+"""The verb of the main job: a plan in, one results file and a page out."""
 
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastlayer import __version__
-from lastlayer.cli.app import STUDY, app
-from lastlayer.cli.export import say_what_is_unverified
-from lastlayer.cli.study import Device
-from lastlayer.cli.text import columns, count, percent, spread
+from lastlayer.cli import options
+from lastlayer.cli.app import STUDY, app, stopping
+from lastlayer.cli.text import columns, count, spread
 from lastlayer.cli.view import View
-from lastlayer.errors import OptionError, PlanError
-from lastlayer.progress import duration
+from lastlayer.core.progress import duration
+from lastlayer.core.version import __version__
+from lastlayer.errors import PlanError
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from lastlayer.results import Study
     from lastlayer.study.prepare import Prepared
 
 
@@ -40,14 +38,13 @@ def run(
         Path,
         typer.Option(help="Folder with features that are not bundled, stored by their full names."),
     ] = Path("features"),
-    features: Annotated[str | None, typer.Option(hidden=True)] = None,
     root: Annotated[
         Path | None,
         typer.Option(
             help="Folder with a data set's official files, for networks trained end to end."
         ),
     ] = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -65,15 +62,13 @@ def run(
     """Run a study: every head in every order, saved as it goes; rerun to resume."""
     # Networks that train at once on a GPU need it, before PyTorch first uses one (docs/replay.md).
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-    from lastlayer.study.conduct import Watch, conduct  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.study.heads.execute import choose_device  # noqa: PLC0415
-    from lastlayer.study.plan import read_plan  # noqa: PLC0415
-    from lastlayer.study.prepare import prepare  # noqa: PLC0415
+    from lastlayer.core.devices import choose_device
+    from lastlayer.report import write
+    from lastlayer.results import load_study
+    from lastlayer.study.conduct import Watch, conduct
+    from lastlayer.study.plan_file import read_plan
+    from lastlayer.study.prepare import prepare
 
-    if features is not None:
-        raise OptionError(
-            f"--features is not an option here: pass the folder with --features-dir {features}"
-        )
     folder = out or Path("runs") / Path(plan).stem
     choose_device(device)
     content, text = read_plan(plan)
@@ -86,11 +81,24 @@ def run(
     if dry_run:
         _forecast(ready, folder, device, as_json)
         return
-    with View(quiet=quiet or as_json) as view:
-        _end_on_signals(view, folder)
-        watch = Watch(view.start, view.progress, view.take, view.wait)
-        conduct(ready, text, folder, version=__version__, device=device, wait=wait, watch=watch)
-    _summarise(ready, folder, view, as_json, _write_page(folder, quiet or as_json))
+    view = View(quiet=quiet or as_json)
+    with stopping(lambda: _saved(view, folder), at_once=True):
+        with view:
+            watch = Watch(view.start, view.progress, view.take, view.wait)
+            conduct(ready, text, folder, version=__version__, device=device, wait=wait, watch=watch)
+        study = load_study(folder)
+        if not (quiet or as_json):
+            print("drawing the page", file=sys.stderr)
+        page = write(folder, study)
+    _summarise(ready, study, view, as_json, page)
+
+
+def _saved(view: View, folder: Path) -> str:
+    view.close()
+    if not view.planned:
+        return "nothing had begun"
+    kept = f"{view.kept} of {count(view.planned, 'run')} saved in {folder}"
+    return f"{kept}; rerun the same command to resume"
 
 
 def _say_what_is_missing(ready: "Prepared") -> None:
@@ -100,7 +108,7 @@ def _say_what_is_missing(ready: "Prepared") -> None:
 
 def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> None:
     """Print what would run, and roughly how long it would take."""
-    from lastlayer.study.forecast import forecast  # noqa: PLC0415
+    from lastlayer.study.conduct import forecast
 
     rows = forecast(ready, folder, device)
     runs, left = sum(row.runs for row in rows), sum(row.left for row in rows)
@@ -118,37 +126,14 @@ def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> No
     print(f"{count(runs, 'run')}, {left} to do{time}; results in {folder}")
 
 
-def _end_on_signals(view: View, folder: Path) -> None:
-    """Let Ctrl-C and SIGTERM stop the study at once: saved results need nothing more."""
-
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        view.close()
-        kept = f"{view.kept} of {count(view.planned, 'run')} saved in {folder}"
-        said = f"stopped: {kept}; rerun the same command to resume"
-        print(said if view.planned else "stopped before it began", file=sys.stderr, flush=True)
-        os._exit(128 + number)  # heads are still in training, in threads that nobody waits for
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
-
-
-def _write_page(folder: Path, quiet: bool) -> Path:
-    from lastlayer.report import write  # noqa: PLC0415
-
-    if not quiet:
-        print("drawing the page", file=sys.stderr)
-    return write(folder)
-
-
-def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page: Path) -> None:
-    from lastlayer.results import load_study  # noqa: PLC0415
-    from lastlayer.results.tables import (  # noqa: PLC0415
+def _summarise(ready: "Prepared", study: "Study", view: View, as_json: bool, page: Path) -> None:
+    from lastlayer.results.tables import (
         best_heads,
         head_name,
         replay_accuracy,
     )
 
-    study = load_study(folder)
+    folder = page.parent
     best = best_heads(study.done)
     networks = replay_accuracy(study.replay.filter(state="done")).with_columns(head_name())
     others = len({*study.runs["digest"], *study.replay["digest"]} - ready.runs.keys())
@@ -161,7 +146,6 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
             "others": others,
             "failed": view.failed,
             "missing": ready.missing,
-            "unverified": study.about.get("unverified"),
             "best": best.to_dicts(),
             "replay": networks.to_dicts(),
         }
@@ -178,25 +162,23 @@ def _summarise(ready: "Prepared", folder: Path, view: View, as_json: bool, page:
     if others:
         left = count(others, "run")
         print(f"also in the folder and on the page: {left} of other plans (--out separates them)")
-    say_what_is_unverified(study)
 
 
 def _best(best: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
     yield "features", "scenario", "preset", "samples", "best head", "final accuracy in %"
     for row in best.iter_rows(named=True):
-        accuracy = spread(*(percent(row[name]) for name in ("mean", "deviation")))
+        accuracy = spread(row["mean"], row["deviation"])
         what = (row[name] for name in ("features", "scenario", "preset"))
         yield *what, str(row["subset"] or "all"), row["head"], accuracy
 
 
 def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
-    from lastlayer.study.networks.run import setting_of  # noqa: PLC0415
-    from lastlayer.training.replay import ReplayRules, TrainingOptions  # noqa: PLC0415
+    from lastlayer.replay.study.network_run import setting_of
+    from lastlayer.replay.training import ReplayRules, TrainingOptions
 
     yield "features", "scenario", "setting", "layer", "images", "final accuracy in %"
     for row in networks.iter_rows(named=True):
-        mean, deviation = (percent(row[name]) for name in ("mean", "deviation"))
-        accuracy = "diverged" if mean is None else spread(mean, deviation)
+        accuracy = spread(row["mean"], row["deviation"]) or "diverged"
         rules = ReplayRules(**{rule.name: row[rule.name] for rule in fields(ReplayRules)})
         kept = {name: row[name] for name in ("clip", "start", "precision") if row[name] is not None}
         setting = setting_of(row["balance"], rules, TrainingOptions(**kept))

@@ -1,6 +1,6 @@
-"""The command that shows what is in a file."""
+"""The verb that shows what is in a file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,12 +9,10 @@ import typer
 
 from lastlayer.cli.app import DATA, app
 from lastlayer.cli.text import columns, count, describe_calibration
+from lastlayer.core.names import class_name, printable
 from lastlayer.errors import FileFormatError, MissingFileError
-from lastlayer.names import class_name, printable
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lastlayer.catalogue import Abilities
 
 LISTED = 20  # classes, unless all are asked for
@@ -28,8 +26,8 @@ def show(
     every: Annotated[bool, typer.Option("--all", help="List every class.")] = False,
 ) -> None:
     """Show what a file is: its kind, size, classes and counts, and what can be done with it."""
-    from lastlayer.features.tables import SUFFIXES  # noqa: PLC0415  (keeps --help quick)
-    from lastlayer.files import kind_of_file  # noqa: PLC0415
+    from lastlayer.core.tensor_files import kind_of_file
+    from lastlayer.data.tables import SUFFIXES
 
     if not file.exists():
         raise MissingFileError(f"no such file: {file}")
@@ -50,7 +48,7 @@ def show(
 
 
 def _show_features(file: Path, every: bool) -> None:
-    from lastlayer import load_features  # noqa: PLC0415
+    from lastlayer import load_features
 
     data = load_features(file)
     print(f"{file}: features, {_size(file)}\n{data}")
@@ -63,15 +61,15 @@ def _show_features(file: Path, every: bool) -> None:
             s: split.labels[column] for s, split in data.splits.items() if column in split.labels
         }
         print(f"\n{column}, {first}: {count(len(names), 'class')}")
-        counts = {s: y.bincount(minlength=len(names)) for s, y in splits.items()}
+        counts = {s: y.bincount(minlength=len(names)).tolist() for s, y in splits.items()}
         print(_classes(names, counts, every))
     print("\ncan be used by: advise, compare, fit, predict, forget, run")
 
 
 def _show_head(file: Path, every: bool) -> None:
-    from lastlayer.catalogue import full_name  # noqa: PLC0415
-    from lastlayer.estimator import HeadClassifier  # noqa: PLC0415
-    from lastlayer.heads.head_file import read_head  # noqa: PLC0415
+    from lastlayer.catalogue import full_name
+    from lastlayer.estimator import HeadClassifier
+    from lastlayer.heads.head_file import read_head
 
     clf = HeadClassifier.load(file)
     head, kept = clf.head_, read_head(file).parts
@@ -88,11 +86,12 @@ def _show_head(file: Path, every: bool) -> None:
     print()
     labels = head.class_names or [str(c) for c in range(head.n_classes)]
     names = [class_name(label) for label in labels]
-    counts = head.class_counts
-    if counts is not None:
-        print(_classes(names, {"samples": counts}, every))
+    if head.class_counts is not None:
+        about = {"samples": head.class_counts.tolist()}
     else:
-        print(_seen_classes(names, head.seen.tolist(), every))
+        seen = [*head.seen.tolist(), *[False] * len(names)]
+        about = {"": ["" if known else "not seen" for known in seen]}
+    print(_classes(names, about, every))
     if head.calibration is not None:
         print(f"\n{describe_calibration(head.calibration)}", end="")
     print(f"\ncan: {', '.join(_abilities(head.abilities))}")
@@ -101,7 +100,7 @@ def _show_head(file: Path, every: bool) -> None:
 
 
 def _show_results(file: Path) -> None:
-    from lastlayer.results import load_study  # noqa: PLC0415
+    from lastlayer.results import load_study
 
     folder = file.parent if file.suffix == ".sqlite" else file
     study = load_study(folder)
@@ -114,10 +113,10 @@ def _show_results(file: Path) -> None:
 
 
 def _show_table(file: Path) -> None:
-    from lastlayer.features.tables import SUFFIXES, open_table  # noqa: PLC0415
+    from lastlayer.data.tables import SUFFIXES, open_table
 
     if file.suffix.lower() not in SUFFIXES:
-        raise FileFormatError(f"expected a lastlayer file or a table, got {file}")
+        raise FileFormatError(f"{file} is neither a file of lastlayer nor a table")
     for table in open_table(file).values():
         print(f"{file}: a table of another program, {_size(file)}")
         names = [f"{name} (vectors)" if n == 2 else name for name, n in table.columns.items()]
@@ -126,27 +125,14 @@ def _show_table(file: Path) -> None:
     print("can be used by: import, fit, predict, forget")
 
 
-def _classes(names: Sequence[str], counts: "dict[str, Tensor]", every: bool) -> str:
-    """Yield how often each class occurs in each split."""
+def _classes(names: Sequence[str], about: Mapping[str, Sequence[object]], every: bool) -> str:
+    """Return a line on each class: how often it occurs in each split, or whether it was seen."""
     few = len(names) if every else min(len(names), LISTED)
-    rows = [("class", *counts)]
-    numbers = {split: count.tolist() for split, count in counts.items()}
+    rows = [("class", *about)]
     for c in range(few):
-        known = (str(n[c]) if c < len(n) else "0" for n in numbers.values())
-        rows.append((names[c], *known))
-    return columns(rows, indent="  ") + _rest(len(names), few)
-
-
-def _seen_classes(names: Sequence[str], seen: list[bool], every: bool) -> str:
-    """Yield the classes that a head has seen, where it has not counted its samples."""
-    few = len(names) if every else min(len(names), LISTED)
-    known = [c < len(seen) and seen[c] for c in range(few)]
-    rows = [(names[c], "" if known[c] else "not seen") for c in range(few)]
-    return columns(rows, indent="  ") + _rest(len(names), few)
-
-
-def _rest(n: int, listed: int) -> str:
-    return f"\n  … and {n - listed} more: --all lists them" if listed < n else ""
+        rows.append((names[c], *(str(n[c]) if c < len(n) else "0" for n in about.values())))
+    rest = f"\n  … and {len(names) - few} more: --all lists them" if few < len(names) else ""
+    return columns(rows, indent="  ") + rest
 
 
 def _abilities(can: "Abilities") -> Iterator[str]:

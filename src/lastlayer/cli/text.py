@@ -1,4 +1,4 @@
-"""Tables as plain text: columns side by side, one line for each row, on any screen."""
+"""What verbs print: tables as plain text, on any screen, and phrases that several of them use."""
 
 from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING
@@ -24,19 +24,14 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
 
 
 def spread(mean: float | None, deviation: float | None) -> str:
-    """Return a percentage with its deviation, if there is one; empty without a percentage.
+    """Return a share in percent with its deviation, if there is one; empty without a share.
 
-    >>> spread(66.9, 0.021), spread(66.9, None)
+    >>> spread(0.669, 0.00021), spread(0.669, None)
     ('66.90 ± 0.02', '66.90')
     """
     if mean is None:
         return ""
-    return f"{mean:5.2f}" if deviation is None else f"{mean:5.2f} ± {deviation:.2f}"
-
-
-def percent(share: float | None) -> float | None:
-    """Turn a share from 0 to 1 into a percentage, where there is one."""
-    return None if share is None else 100 * share
+    return f"{100 * mean:5.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
 
 
 def not_used(validation: Sized | None) -> str:
@@ -54,7 +49,7 @@ def count(n: int, noun: str) -> str:
 
 
 def describe_calibration(found: "Calibration") -> str:
-    """Say in one line what a head was calibrated with, and whether that still holds."""
+    """Return one line on what a head was calibrated with, and whether that still holds."""
     if found.stale:
         return "calibration out of date, since the head has changed: rerun lastlayer calibrate"
     return (

@@ -1,6 +1,5 @@
 """What a study shows while it runs: a live view on a terminal, else a line now and then."""
 
-import time
 from collections import defaultdict
 from math import isfinite
 from statistics import fmean
@@ -13,12 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from lastlayer.cli.text import count
-from lastlayer.progress import Meter, drawn, time_left
+from lastlayer.core.progress import Bar
 
 if TYPE_CHECKING:
     from lastlayer.study import Outcome
-
-EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 class View:
@@ -28,11 +25,9 @@ class View:
         self.planned = self.kept = self.failed = 0
         self._finals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._console = Console(stderr=True, highlight=False, quiet=quiet, markup=False)
-        self._progress = drawn(self._console)
-        self._bar = self._progress.add_task("", total=None, left="")
+        self._bar = Bar(console=self._console)
         self._live = Live(console=self._console, get_renderable=self._draw, transient=True)
         self._live_wanted = self._console.is_terminal and not quiet
-        self._meter, self._last_line = Meter(), time.monotonic()
 
     def __enter__(self) -> Self:
         if self._live_wanted:
@@ -55,25 +50,20 @@ class View:
         known = f", {kept} of them already done" if kept else ""
         self._console.print(f"{count(planned, 'run')}{known}")
 
-    def progress(self, done: int, total: int) -> None:
+    def progress(self, done: float, total: float) -> None:
         """Record the work done; called from any thread."""
-        self._meter.reach(done, total)
-        now, left = time.monotonic(), time_left(self._meter)
-        self._progress.update(self._bar, completed=done, total=total, left=left)
-        if self._live_wanted or now - self._last_line < EVERY or not left or done == total:
-            return
-        self._last_line = now
-        kept = f"{self.kept} of {count(self.planned, 'run')}"
-        self._console.print(f"{done / total:4.0%}  {kept}, {left}")
+        self._bar.title = f"{self.kept} of {count(self.planned, 'run')}"
+        self._bar(done, total)
 
     def take(self, outcomes: "list[Outcome]") -> None:
         """Record the runs that were saved, and those that failed."""
-        from lastlayer.study import Result  # noqa: PLC0415  (keeps --help quick)
+        from lastlayer.study import Result
 
         for outcome in outcomes:
             if isinstance(outcome, Result):
                 self.kept += 1
-                if isfinite(outcome.final):  # a head that diverged is no candidate
+                # A head that diverged is no candidate.
+                if isfinite(outcome.final):
                     run = outcome.run
                     self._finals[run.place][run.candidate].append(outcome.final)
             else:
@@ -84,9 +74,8 @@ class View:
         self._console.print("another process is writing there: waiting for it to finish")
 
     def _draw(self) -> Group:
-        self._progress.update(self._bar, description=f"{self.kept} of {self.planned} runs")
         best = Table("made now", "best head so far", "accuracy", box=None)
         for scenario, heads in list(self._finals.items())[-12:]:
             head, finals = max(list(heads.items()), key=lambda item: fmean(item[1]))
             best.add_row(Text(scenario), Text(head), f"{100 * fmean(finals):.1f} %")
-        return Group(self._progress, best)
+        return Group(self._bar.drawn, best)

@@ -1,17 +1,17 @@
 """Heads: what learns from a stream. ``make_head`` makes one by the name on its card."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
-from lastlayer.arguments import kind_of
 from lastlayer.catalogue import card_of, split_name
+from lastlayer.core.checks import choice, kind_of
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.calibration import Calibration
-from lastlayer.heads.gradient.head import GradientHead
+from lastlayer.heads.gradient.gradient_head import GradientHead
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.head_file import HeadFile, read_head
 from lastlayer.heads.maps import FeatureMap, make_map
@@ -42,7 +42,8 @@ def make_head(
         in_features: the size of a feature vector.
         n_classes: classes known beforehand; more may arrive.
         mask: "none", "single" or "group"; heads trained by gradient only.
-        preset: "exact", or "paper" for the paper's method with its quirks.
+        preset: "exact", or "paper" for the paper's method with its quirks; heads that are not the
+            paper's have no presets, and are the same with either.
         **options: of that head, e.g. ``lr=0.1``, ``shrinkage=1e-3``, ``k=7``.
 
     >>> make_head("mean", in_features=64).passes
@@ -50,16 +51,19 @@ def make_head(
     """
     for what, value in (("name", name), ("mask", mask)):
         if not isinstance(value, str) and not (what == "mask" and value is None):
-            raise ArgumentError(f"expected the {what} of a head as a str, got {kind_of(value)}")
+            raise ArgumentError(f"the {what} of a head must be a str, got {kind_of(value)}")
     base, found = split_name(name, mask)
     known = options_of(base)
     for wrong in options.keys() - set(known):
         raise OptionError(
             f"head '{base}' has no option '{wrong}'; there are: {', '.join(known) or 'none'}"
         )
+    choice(preset, ("exact", "paper"), "preset")
     if card_of(base).by_gradient:
         options["mask"] = found
-    return _maker(base)(in_features=in_features, n_classes=n_classes, preset=preset, **options)
+    if "preset" in signature(_maker(base)).parameters:
+        options["preset"] = preset
+    return _maker(base)(in_features=in_features, n_classes=n_classes, **options)
 
 
 def options_of(name: str) -> tuple[str, ...]:
@@ -97,7 +101,7 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
     """Make the head that a file describes."""
     try:
-        head = make_head(file.name, **_as_written(file.name, file.settings))
+        head = make_head(file.name, **file.settings)
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
         if "calibration" in file.parts:
@@ -105,13 +109,6 @@ def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
     except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes
         raise FileFormatError(f"{path} does not hold a head of this version: {error}") from error
     return head
-
-
-def _as_written(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in the start of a head of version 0.1, so that its new rows start as they did."""
-    if settings.get("preset") != "paper" or "start" in settings or not card_of(name).starts:
-        return dict(settings)
-    return {**settings, "start": card_of(name).start_before_choice(settings.get("mask", "none"))}
 
 
 __all__ = [

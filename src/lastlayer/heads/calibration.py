@@ -10,14 +10,26 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import real
-from lastlayer.errors import FileFormatError, OptionError
+from lastlayer.core.checks import real
+from lastlayer.core.tensors import check_label_kind, check_range, ends
+from lastlayer.errors import (
+    DataError,
+    FileFormatError,
+    LabelError,
+    NotCalibratedError,
+    OptionError,
+)
+from lastlayer.heads.answering import pieces, ready
+from lastlayer.heads.class_names import called
+
+if TYPE_CHECKING:
+    from lastlayer.heads.head import Head
 
 USUAL = (0.01, 0.05, 0.1)  # shares of known inputs that one is ready to turn away
 _RANKS = 1000  # largest novelties that are all kept; of the others one in each thousandth
@@ -80,7 +92,7 @@ class Calibration:
             found._check()
         except (KeyError, TypeError, ValueError) as error:
             names = ", ".join(field.name for field in fields(cls))
-            raise FileFormatError(f"expected a calibration with {names}: {error}") from error
+            raise FileFormatError(f"a calibration must have {names}: {error}") from error
         return found
 
     def _check(self) -> None:
@@ -101,17 +113,85 @@ class Calibration:
             raise ValueError("its numbers do not fit together")
 
 
+def calibrate(head: "Head", z: Tensor, y: Tensor) -> Calibration:
+    """Calibrate a head, whose lock is held, on features (n, h) of classes that it has learned.
+
+    >>> import lastlayer as ll
+    >>> data = ll.load_features("cifar10")
+    >>> head = ll.make_head("slda", in_features=64)
+    >>> head.observe(data.train.z, data.train.y)
+    >>> head.calibrate(data.test.z[:5000], data.test.y[:5000])
+    >>> answers = head.predict(data.test.z[5000:], unknown=0.05)
+    >>> round((answers == -1).double().mean().item(), 3)
+    0.046
+    """
+    z = ready(head, z)
+    check_label_kind(y, len(z))
+    if not len(z):
+        raise DataError("calibration needs rows, got none")
+    y = y.to(device=head.seen.device, dtype=torch.int64)
+    _check_rows(head, z, y)
+    fitted = rows_for_temperature(len(z), head.n_classes).to(head.seen.device)
+    wanted = torch.zeros(len(z), dtype=torch.bool, device=head.seen.device)
+    wanted[fitted] = True
+    novelty, evidence, start = [], [], 0
+    for part in pieces(head, z):
+        logits, strange = head._judge(part)
+        novelty.append(strange)
+        evidence.append(head._evidence(logits)[wanted[start : start + len(part)]])
+        start += len(part)
+    temperature = fit_temperature(torch.cat(evidence), y[fitted])
+    return Calibration.of(temperature, torch.cat(novelty))
+
+
+def _check_rows(head: "Head", z: Tensor, y: Tensor) -> None:
+    """Refuse rows of classes not learned, a class without rows, and rows that were learned."""
+    check_range(*ends(y))
+    strange = y[(y >= head.n_classes) | ~head.seen[y.clamp(max=head.n_classes - 1)]]
+    if len(strange):
+        raise LabelError(
+            "calibration rows must be of classes that the head has learned, got "
+            f"{called(head, int(strange[0]))}"
+        )
+    missing = (head.seen & (y.bincount(minlength=head.n_classes) == 0)).nonzero().flatten()
+    if len(missing):
+        few = ", ".join(called(head, c) for c in missing[:5].tolist())
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise DataError(
+            "every class that the head has learned needs calibration rows, but there are none of "
+            f"{few}{more}"
+        )
+    if known := head._keeps(z):
+        raise DataError(
+            f"calibration rows must be new to the head, but {known} of {len(z)} are among those "
+            "that it keeps: hold rows out before it learns"
+        )
+
+
+def up_to_date(head: "Head") -> Calibration:
+    """Return the calibration of a head; refuse one that is missing or out of date."""
+    found = head.calibration
+    if found is None or found.stale:
+        why = "is not calibrated" if found is None else "has changed since it was calibrated"
+        raise NotCalibratedError(
+            f"this '{head.name}' head {why}: call calibrate(z, y) with rows that it has not "
+            "learned (in the shell: lastlayer calibrate)"
+            + ("" if found is None else ", or drop the calibration: calibration = None")
+        )
+    return found
+
+
 def a_share(share: Any, name: str) -> float:
     """Return a share of rows: a number above 0 and below 1.
 
     >>> a_share(5, "unknown")
     Traceback (most recent call last):
     ...
-    lastlayer.errors.OptionError: expected a share above 0 and below 1 as unknown, got 5
+    lastlayer.errors.OptionError: unknown must be a share above 0 and below 1, got 5
     """
     number = real(share, name)
     if not 0 < number < 1:
-        raise OptionError(f"expected a share above 0 and below 1 as {name}, got {share}")
+        raise OptionError(f"{name} must be a share above 0 and below 1, got {share}")
     return number
 
 

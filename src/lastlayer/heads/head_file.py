@@ -14,31 +14,31 @@ head, the settings that make such a head, the format of the document, and what i
   put in this order by name.
 - ``origin``: what it was learned from, in sentences, where that is many files.
 
-mean's sum of squared distances is the tensor ``statistics.spread``, NaN where a class was learned
-by version 0.1, which did not keep it. Files of 0.1 have no format and no optional part. A part
-that this version does not know is refused, since to leave it out would change the answers.
+A part that this version does not know is refused, since to leave it out would change the answers.
 """
 
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
 
-from lastlayer.arguments import a_path
+from lastlayer.core.checks import a_path, short
+from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.errors import FileFormatError
-from lastlayer.files import read_tensors, write_tensors
 
-FORMAT = 2  # of the document; 1: version 0.1
-PARTS = (
-    "class_names",
-    "labels",
-    "classifier",
-    "feature_map",
-    "feature_names",
-    "origin",
-    "calibration",
-)
+if TYPE_CHECKING:
+    from lastlayer.heads.head import Head
+
+FORMAT = 2  # of the document
+PARTS = {  # what else it may hold, and as what
+    "class_names": list,
+    "labels": str,
+    "classifier": dict,
+    "feature_map": dict,
+    "feature_names": list,
+    "origin": list,
+    "calibration": dict,
+}
 
 
 class HeadFile(NamedTuple):
@@ -50,46 +50,36 @@ class HeadFile(NamedTuple):
     parts: dict[str, Any]  # those of ``PARTS`` that are there
 
 
-def write_head(
-    path: str | os.PathLike[str],
-    name: str,
-    settings: Mapping[str, Any],
-    state: Mapping[str, Tensor],
-    parts: Mapping[str, Any],
-) -> None:
-    """Write a head; parts without content are left out."""
+def write_head(path: str | os.PathLike[str], head: "Head", **parts: Any) -> None:
+    """Write a head, with those of ``PARTS`` that have content."""
     path = a_path(path)
-    document: dict[str, Any] = {"head": name, "settings": dict(settings), "format": FORMAT}
-    document |= {part: held for part, held in parts.items() if held is not None}
-    write_tensors(path, "head", state, document)
+    with head.lock:
+        parts["class_names"] = head.class_names
+        parts["calibration"] = None if head.calibration is None else head.calibration.document()
+        document: dict[str, Any] = {"head": head.name, "settings": head.settings, "format": FORMAT}
+        document |= {part: parts[part] for part in PARTS if parts.get(part) is not None}
+        write_tensors(path, "head", head.state_dict(), document)
 
 
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
-    """Read a head of this version or an earlier one; refuse what only a later one understands."""
+    """Read the file of a head; refuse what only a later version understands."""
     path = a_path(path)
     state, document = read_tensors(path, "head")
-    version = document.get("format", 1)
-    if type(version) is not int or version > FORMAT:
+    name, settings = document.pop("head", None), document.pop("settings", None)
+    version = document.pop("format", None)
+    if type(version) is not int or version != FORMAT:
+        newer = isinstance(version, int) and version > FORMAT
         raise FileFormatError(
-            f"{path} has head format {version}, but this version reads up to {FORMAT}: "
-            "upgrade lastlayer"
+            f"{path} has head format {short(version)}, but this version reads format {FORMAT}"
+            + (": upgrade lastlayer" if newer else "")
         )
-    parts = {key: document[key] for key in document.keys() - {"head", "settings", "format"}}
-    for part in sorted(parts.keys() - set(PARTS)):
-        raise FileFormatError(
-            f"{path} has a part '{part}', which this version cannot use: upgrade lastlayer"
-        )
-    name, settings = document.get("head"), document.get("settings")
-    for part, kind in (
-        ("labels", str),
-        ("classifier", dict),
-        ("feature_map", dict),
-        ("calibration", dict),
-        ("origin", list),
-        ("feature_names", list),
-    ):
-        if part in parts and not isinstance(parts[part], kind):
+    for part, held in sorted(document.items()):
+        if part not in PARTS:
+            raise FileFormatError(
+                f"{path} has a part '{part}', which this version cannot use: upgrade lastlayer"
+            )
+        if not isinstance(held, PARTS[part]):
             raise FileFormatError(f"{path} stores its {part} in a form unknown to this version")
     if not isinstance(name, str) or not isinstance(settings, dict):
-        raise FileFormatError(f"expected {path} to name its head and settings, but it does not")
-    return HeadFile(name, settings, state, parts)
+        raise FileFormatError(f"{path} does not name its head and settings")
+    return HeadFile(name, settings, state, document)

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import a_path
-from lastlayer.atomic import in_place_of
-from lastlayer.errors import MissingPackageError, UnsupportedError
+from lastlayer.core.checks import a_path
+from lastlayer.core.extras import extra
+from lastlayer.core.files import in_place_of
+from lastlayer.core.version import __version__
+from lastlayer.errors import UnsupportedError
 from lastlayer.heads.graph import Inference, Step
 
 OPSET, IR = 18, 8  # of December 2022: any onnxruntime from 1.14 on runs it
@@ -92,20 +94,13 @@ def _constant(onnx: Any, name: str, tensor: Tensor) -> Any:
 
 def _metadata(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Return what a service reads beside the graph, as JSON where it is not text."""
-    from lastlayer import __version__  # noqa: PLC0415  (the package is made when this is read)
-
     yield "lastlayer", __version__
     for name, value in about.items():
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _onnx() -> Any:
-    try:
+    with extra("onnx", "an ONNX file"):
         import onnx  # noqa: PLC0415  (an extra)
         import onnx.numpy_helper  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingPackageError(
-            f"an ONNX file needs the extra 'onnx', which is not installed ({error}): run "
-            "pip install 'lastlayer[onnx]'"
-        ) from error
     return onnx

@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from lastlayer.heads.export import linear_layer
 from lastlayer.heads.graph import Value, masked, squared_distances
-from lastlayer.heads.linear_layer import linear_layer
 
 _FEW = 1 << 16  # differences that are taken sooner than a product is prepared
 _PAIRS = 1 << 20  # numbers of the rows that are looked at again at once
@@ -76,5 +76,5 @@ def temperature_of_distances(spread: float, n: int, in_features: int) -> float:
     networks are far from it, and half a deviation was within 1.6 times the best on seven real sets
     (docs/decisions/13).
     """
-    deviation = math.sqrt(spread / max(n * in_features, 1)) if spread >= 0 else math.nan
-    return deviation / 2 if 0 < deviation < math.inf else 1.0  # unknown, or nothing varies
+    deviation = math.sqrt(max(spread, 0.0) / max(n * in_features, 1))
+    return deviation / 2 if 0 < deviation < math.inf else 1.0  # 1: nothing varies

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -30,6 +31,18 @@ class GradientsAsBefore:
     def __exit__(self, *_: object) -> None:
         if torch.is_grad_enabled() != self._before:
             torch.set_grad_enabled(self._before)
+
+
+def learning(module: nn.Module) -> AbstractContextManager[object]:
+    """Make ordinary tensors without gradients in this block, so that they can be changed later.
+
+    PyTorch's settings are left alone where they make no difference, as for all heads of ours: an
+    interrupt at the wrong moment would leave them changed for good.
+    """
+    if torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    has_parameters = any(part._parameters for part in _parts(module))
+    return torch.no_grad() if has_parameters else nullcontext()
 
 
 class AllOrNothing:
@@ -196,11 +209,6 @@ class Log:
             self._used = 0
         begin, self._used = self._used, self._used + size
         return self._spare[begin : begin + size].view(shape)
-
-
-def has_parameters(module: nn.Module) -> bool:
-    """Return whether gradients could flow into a module."""
-    return any(part._parameters for part in _parts(module))
 
 
 def _dicts(part: nn.Module) -> tuple[dict[str, Any], ...]:

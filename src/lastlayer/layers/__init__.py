@@ -2,17 +2,7 @@
 
 from collections.abc import Mapping
 
-from lastlayer.layers.form import (
-    COSINE,
-    COSINE_FIXED_SCALE,
-    COSINE_LEARNED_SCALE,
-    LINEAR,
-    LINEAR_NO_BIAS,
-    ORIGINAL_WEIGHT_NORM,
-    WEIGHT_NORM,
-    WEIGHT_NORM_FROZEN_GAIN,
-    Form,
-)
+from lastlayer.layers.form import Form
 from lastlayer.layers.mask import MASKS, masked_cross_entropy
 from lastlayer.layers.modules import (
     Cosine,
@@ -42,12 +32,4 @@ __all__ = [
     "OriginalWeightNorm",
     "Cosine",
     "masked_cross_entropy",
-    "LINEAR",
-    "LINEAR_NO_BIAS",
-    "WEIGHT_NORM",
-    "WEIGHT_NORM_FROZEN_GAIN",
-    "ORIGINAL_WEIGHT_NORM",
-    "COSINE",
-    "COSINE_FIXED_SCALE",
-    "COSINE_LEARNED_SCALE",
 ]

@@ -3,7 +3,7 @@
     logits = gain · (x · a_i) + b_i,   x = z or z/‖z‖,   a_i = A_i or A_i/‖A_i‖
 
 The gain is 1, a learned γ_i for each class, or one scale for all. Functions take any leading
-dimensions, one for each member of a fleet; the gradient is written beside the logits.
+dimensions. The gradient is written in ``heads.gradient.descent``, for many members at once.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Parameters = Mapping[str, Tensor]  # weight (…, N, h); bias, gamma (…, N); s
 
 @dataclass(frozen=True)
 class Form:
-    """A layer's logits and gradient in closed form."""
+    """A layer's logits in closed form."""
 
     bias: bool = False  # b_i is added
     unit_rows: bool = False  # a row counts by its direction
@@ -53,22 +53,6 @@ class Form:
         if self.gain:
             logits = logits * gain_of_rows(self, p).unsqueeze(-2)
         return logits + p["bias"].unsqueeze(-2) if self.bias else logits
-
-    def gradient(self, z: Tensor, p: Parameters, g: Tensor) -> dict[str, Tensor]:
-        """Turn the gradient ``g`` (…, n, N) on the logits into one on each learned parameter.
-
-        With d_i = Σ_n g_ni x_n: ∂b_i = Σ_n g_ni, ∂gain_i = d_i·a_i, and ∂A_i = gain_i d_i, of which
-        a unit row takes only the part across its direction, (d_i − (d_i·a_i) a_i)/‖A_i‖.
-        """
-        x = unit(z)[0] if self.unit_input else z
-        d = g.mT @ x
-        a, inverse = unit(p["weight"]) if self.unit_rows else (p["weight"], None)
-        along = (d * a).sum(dim=-1, keepdim=True)
-        weight = d if inverse is None else (d - along * a) * inverse
-        gradient = {"bias": g.sum(dim=-2), "gamma": along[..., 0], "scale": along.sum(dim=(-2, -1))}
-        gain = gain_of_rows(self, p).unsqueeze(-1) if self.gain else 1
-        gradient["weight"] = weight * gain
-        return {name: gradient[name] for name in self.learned}
 
 
 def gain_of_rows(form: Form, p: Parameters) -> Tensor:

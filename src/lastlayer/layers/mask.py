@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lastlayer.arguments import expect
+from lastlayer.core.checks import expect
+from lastlayer.core.names import look_up
+from lastlayer.core.tensors import check_dense
 from lastlayer.errors import DataError, LabelError, ShapeError
-from lastlayer.names import look_up
-from lastlayer.tensors import check_dense
 
 Keep = Callable[[Tensor], Tensor]  # one-hot targets (…, N, n) → 0/1, the same or (…, N, 1)
 
@@ -55,12 +55,12 @@ def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tenso
     check_dense(logits, "logits")
     check_dense(y, "labels")
     if not logits.is_floating_point():
-        raise DataError(f"expected logits as a floating-point tensor, got {logits.dtype}")
+        raise DataError(f"logits must be a floating-point tensor, got {logits.dtype}")
     if y.device != logits.device:
-        raise DataError(f"expected labels on {logits.device} as the logits, got {y.device}")
+        raise DataError(f"labels must be on {logits.device} as the logits are, got {y.device}")
     if logits.dim() != 2 or y.shape != logits.shape[:1]:
         raise ShapeError(
-            "expected logits (n, classes) and labels (n,), "
+            "logits must be (n, classes) and labels (n,), "
             f"got {tuple(logits.shape)} and {tuple(y.shape)}"
         )
     y = _check_classes(y, logits.shape[1])
@@ -70,10 +70,10 @@ def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tenso
 
 def _check_classes(y: Tensor, n_classes: int) -> Tensor:
     if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise LabelError(f"expected labels as an integer tensor, got {y.dtype}")
+        raise LabelError(f"labels must be an integer tensor, got {y.dtype}")
     if y.numel() == 0:
-        raise ShapeError("expected at least one sample, got none")
+        raise ShapeError("there must be at least one sample, got none")
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= n_classes:
-        raise LabelError(f"expected labels from 0 to {n_classes - 1}, got {low} to {high}")
+        raise LabelError(f"labels must be from 0 to {n_classes - 1}, got {low} to {high}")
     return y.long()

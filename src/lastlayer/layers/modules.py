@@ -7,7 +7,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from lastlayer.arguments import expect, real, whole
+from lastlayer.core.checks import expect, real, whole
+from lastlayer.core.names import look_up
 from lastlayer.errors import DataError, OptionError, ShapeError, UnsupportedError
 from lastlayer.layers.form import (
     COSINE,
@@ -20,7 +21,6 @@ from lastlayer.layers.form import (
     WEIGHT_NORM_FROZEN_GAIN,
     Form,
 )
-from lastlayer.names import look_up
 
 
 class Layer(nn.Module):
@@ -84,8 +84,7 @@ def _empty(n_classes: int, in_features: int) -> Tensor:
         return torch.empty(n_classes, in_features)
     except (RuntimeError, TypeError, OverflowError, MemoryError):
         raise OptionError(
-            f"expected a layer that fits into memory, got {n_classes} classes of {in_features} "
-            "features"
+            f"a layer must fit into memory, got {n_classes} classes of {in_features} features"
         ) from None
 
 
@@ -94,18 +93,18 @@ def _check(z: Tensor, weight: Tensor) -> None:
     expect(z, Tensor, "features", "a tensor")
     if z.layout != torch.strided or not z.is_floating_point():
         raise DataError(
-            f"expected features as a dense floating-point tensor, got {z.dtype}, {z.layout}"
+            f"features must be a dense floating-point tensor, got {z.dtype}, {z.layout}"
         )
     if z.dim() < 2 or z.shape[-1] != weight.shape[-1]:
         raise ShapeError(
-            f"expected features of shape (…, n, {weight.shape[-1]}), got {tuple(z.shape)}"
+            f"features must have shape (…, n, {weight.shape[-1]}), got {tuple(z.shape)}"
         )
     if z.device != weight.device:
-        raise DataError(f"expected features on {weight.device} as the layer, got {z.device}")
+        raise DataError(f"features must be on {weight.device} as the layer is, got {z.device}")
     # Autocast brings both to one type by itself.
     if z.dtype != weight.dtype and not torch.is_autocast_enabled(z.device.type):
         raise DataError(
-            f"expected features of type {weight.dtype} as the layer, got {z.dtype}: "
+            f"features must be of type {weight.dtype} as the layer is, got {z.dtype}: "
             "use z.to(layer.weight.dtype)"
         )
 

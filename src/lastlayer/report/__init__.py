@@ -1,6 +1,5 @@
-"""The report: every figure and table of the paper from the results of a study, without torch."""
+"""The report: every figure and table of a study from its results, without torch."""
 
-from lastlayer.report.published import agree, beside, published
 from lastlayer.report.writing import write
 
-__all__ = ["write", "agree", "beside", "published"]
+__all__ = ["write"]

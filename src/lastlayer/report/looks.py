@@ -1,23 +1,27 @@
 """What a head looks like everywhere: colour and marker are its layer, the dash is its mask.
 
 The paper's heads have the colours of Okabe and Ito, for every kind of colour vision; yellow is too
-pale on white and became brown. Markers and dashes tell heads apart in black and white. A head whose
-card names no colour or marker gets them by rule.
+pale on white and became brown. Markers and dashes tell heads apart in black and white. Cards name
+colours and markers; a head whose card names none, or that has no card, gets spare ones.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
 from math import cos, pi, sin
 
+import altair as alt
+import polars as pl
+
 from lastlayer.catalogue import HEADS, MASKS, PAPER_HEADS
-from lastlayer.report.colours import more_colours
 
 ALL_LAYERS = "all layers"  # their average
 GREY = "#777777"
+# Each as far as possible from those of the cards and from one another, for every kind of vision.
+SPARE = ("#cc00aa", "#cc0044", "#556600", "#554488", "#6644cc", "#005566",
+         "#ee33ee", "#885588", "#888844", "#7788cc", "#ee6666", "#772244")  # fmt: skip
 DASHES: dict[str, list[int]] = {"none": [1, 0], "group": [7, 3], "single": [2, 2]}
-SPARE = 24  # looks for heads of old results that have no card any more
+MANY = 10  # heads; more are not all drawn at first
 FIRST = (  # of the paper's heads, what is seen at first where a chart holds many
     "linear",
     "linear+single",
@@ -48,9 +52,24 @@ def look_of(head: str) -> Look:
     layer = head.partition("+")[0]
     if layer == ALL_LAYERS:
         return Look(GREY, "")
-    known, spare = _looks(tuple((c.name, c.colour, c.marker) for c in HEADS.values()))
-    number = int.from_bytes(sha256(layer.encode()).digest()[:4])
-    return known.get(layer) or spare[number % SPARE]
+    card = HEADS.get(layer)
+    if card is None:
+        number = int.from_bytes(sha256(layer.encode()).digest()[:4]) % len(SPARE)
+        return Look(SPARE[number], _star(number))
+    number = [c.name for c in HEADS.values() if c is card or not (c.colour and c.marker)].index(
+        layer
+    )
+    return Look(card.colour or SPARE[number % len(SPARE)], card.marker or _star(number))
+
+
+def _star(number: int) -> str:
+    """Draw a star; no two numbers have the same number of points."""
+    steps = 2 * (6 + number)
+    corners = []
+    for step in range(steps):
+        angle, radius = 2 * pi * step / steps - pi / 2, 0.5 if step % 2 else 1.1
+        corners.append(f"{radius * cos(angle):.2f},{radius * sin(angle):.2f}")
+    return f"M{'L'.join(corners)}Z"
 
 
 def layers_among(heads: Sequence[str]) -> list[str]:
@@ -92,35 +111,67 @@ def place_of(name: str) -> tuple[int, int, str]:
     return place, known.index(mask) if mask in known else 0, name
 
 
-@cache
-def _looks(
-    cards: tuple[tuple[str, str | None, str | None], ...],
-) -> tuple[dict[str, Look], list[Look]]:
-    """Return the look of each card, and those that are left over.
+def heads_of(table: pl.DataFrame) -> list[str]:
+    """Return the heads of a table in the order of all legends."""
+    return sorted(table["name"].unique(), key=place_of)
+
+
+def hidden_of(heads: Sequence[str]) -> list[str]:
+    """Return the heads that are switched off at first; none if there are few."""
+    few = len(heads) <= MANY or not any(name in FIRST for name in heads)
+    # Any head that is not the paper's is there because somebody asked for it.
+    hidden = {*PAPER_HEADS} - {*FIRST}
+    return [] if few else [name for name in heads if name in hidden]
+
+
+def layer_scale(heads: Sequence[str]) -> alt.Scale:
+    """Return the colour of each layer.
 
     Args:
-        cards: name, colour and marker; None where the rule gives it.
+        heads: of the chart; all layers of the paper are in the scale anyway.
     """
-    own = tuple(colour for _, colour, _ in cards if colour)
-    without = sum(not (colour and marker) for _, colour, marker in cards)
-    colours = iter(more_colours((*own, GREY), without + SPARE))
-    markers = (_star(number) for number in range(without + SPARE))
-    ruled = map(Look, colours, markers)
-    looks = {}
-    for name, colour, marker in cards:
-        look = next(ruled) if not (colour and marker) else Look(colour, marker)
-        looks[name] = Look(colour or look.colour, marker or look.marker)
-    return looks, list(ruled)
+    layers = layers_among(heads)
+    return alt.Scale(domain=layers, range=[look_of(layer).colour for layer in layers])
 
 
-def _star(number: int) -> str:
-    """Draw polygons, stars and thorns in turn, with more and more points."""
-    least, inner = ((5, 1.0), (4, 0.45), (3, 0.2))[number % 3]
-    points = least + number // 3
-    steps = range(points) if inner == 1 else range(2 * points)
-    corners = []
-    for step in steps:
-        angle = 2 * pi * step / len(steps) - pi / 2
-        radius = 1.1 if inner == 1 or step % 2 == 0 else 1.1 * inner
-        corners.append(f"{radius * cos(angle):.2f},{radius * sin(angle):.2f}")
-    return f"M{'L'.join(corners)}Z"
+def marker_scale(heads: Sequence[str]) -> alt.Scale:
+    """Return the marker of each layer.
+
+    Args:
+        heads: of the chart; all layers of the paper are in the scale anyway.
+    """
+    layers = layers_among(heads)
+    return alt.Scale(domain=layers, range=[look_of(layer).marker for layer in layers])
+
+
+def mask_scale() -> alt.Scale:
+    """Return the dash of each mask."""
+    return alt.Scale(domain=masks(), range=[dash_of(mask) for mask in masks()])
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How a chart encodes its heads; the legends, for use outside the page, name what is drawn."""
+
+    colour: alt.Color
+    shape: alt.Shape
+    dash: alt.StrokeDash
+
+
+def encode_heads(heads: Sequence[str], hidden: Sequence[str] = ()) -> Encoding:
+    """Encode layers by colour and marker, masks by dash, in the columns head and mask.
+
+    Args:
+        heads: all that a chart holds.
+        hidden: those of them that are switched off at first.
+    """
+    drawn = [name.partition("+") for name in heads if name not in hidden]
+    layers = list(dict.fromkeys(layer for layer, _, _ in drawn))
+    some = [mask for mask in masks() if mask in {mask or "none" for _, _, mask in drawn}]
+    names = alt.Legend(title="layer", values=layers, symbolOpacity=1)
+    dashes = alt.Legend(title="mask", values=some, symbolSize=900) if len(some) > 1 else None
+    return Encoding(
+        alt.Color("head:N", scale=layer_scale(heads), legend=names),
+        alt.Shape("head:N", scale=marker_scale(heads), legend=names),
+        alt.StrokeDash("mask:N", scale=mask_scale(), legend=dashes),
+    )

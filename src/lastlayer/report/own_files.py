@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lastlayer.atomic import in_place_of
+from lastlayer.core.files import in_place_of
 from lastlayer.errors import BusyError, WriteError
 
 MANIFEST = ".report.json"
@@ -82,7 +82,7 @@ def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[st
 def _refuse_link(path: Path) -> None:
     """Refuse a link where a report keeps a file for itself: a stranger may have put it there."""
     if path.is_symlink():
-        raise WriteError(f"expected a file of the report, but {path} is a link: remove it")
+        raise WriteError(f"{path} is a link, and a report writes through none: remove it")
 
 
 def _clear_the_way(folder: Path, now: Digests, before: Digests, both: Digests) -> None:

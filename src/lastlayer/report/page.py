@@ -1,54 +1,59 @@
-"""One self-contained page: it works offline, and asks nothing of any other machine."""
+"""One self-contained page from a list of sections: it works offline, and asks no other machine.
+
+The pages of studies and of advice are made here, and differ only in what is on them.
+"""
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import NamedTuple
+from pathlib import Path
 
 from jinja2 import Environment
 from markupsafe import Markup
 
+from lastlayer.core.files import in_place_of
+from lastlayer.core.version import __version__
+from lastlayer.report import drawing
 from lastlayer.report.looks import dash_of, look_of
 from lastlayer.report.section import Figure, Section
 
 HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
-class Heading(NamedTuple):
-    """What a page begins with."""
+@dataclass(frozen=True, eq=False)
+class Page:
+    """What is on a page."""
 
     title: str
-    answer: str  # what to use, in a sentence; "" where the study cannot tell
-    version: str  # of lastlayer, which makes the page
+    answer: str  # what a reader came for, in a sentence or two; "": nothing can be said
+    about: str  # how to read the page
+    sections: Sequence[Section]  # with named figures and tables (``name_all``)
+    notices: Sequence[str] = ()  # what a reader must know before anything else
+    footer: str = ""
 
 
-def make_page(
-    heading: Heading,
-    sections: Sequence[Section],
-    notices: Sequence[str],
-    plan: str,
-    bundle: str,
-) -> str:
-    """Write the page.
+def write_page(page: Page, path: Path) -> None:
+    """Write a page to a file: whole, or not at all."""
+    with in_place_of(path) as unfinished:
+        unfinished.write_text(make_page(page), encoding="utf-8")
 
-    Args:
-        heading: its title, and what a reader came for.
-        sections: its parts.
-        notices: what a reader must know before anything else.
-        plan: the text of the plan that was run.
-        bundle: the JavaScript that draws charts; "" where it cannot be had.
-    """
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        _file("page.html.jinja")
-    )
-    return template.render(
-        **heading._asdict(),
-        sections=sections,
-        notices=notices,
-        plan=plan,
+
+def make_page(page: Page) -> str:
+    """Return a page as HTML; without its charts, and saying so, where they cannot be drawn."""
+    bundle, why = "", ""
+    if any(section.panels for section in page.sections):
+        bundle, why = drawing.javascript()
+    missing = [f"The charts are missing on this page: {why}. All tables are there."] if why else []
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string(_file("page.html.jinja")).render(
+        page=page,
+        notices=[*page.notices, *missing],
+        version=__version__,
         css=Markup(_file("page.css")),
         script=Markup(_file("page.js")),
-        bundle=Markup(bundle.replace("</script", "<\\/script")),  # no text in it ends the script
+        # No text within the bundle may end the script.
+        bundle=Markup(bundle.replace("</script", "<\\/script")),
         swatch=swatch,
         spec=spec,
         height=height,

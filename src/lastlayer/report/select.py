@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from lastlayer.catalogue import CODES, HEADS
-from lastlayer.report.drift import MEANING, kind_of, titles_of
+from lastlayer.report.data_names import MEANING, kind_of, titles_of
 from lastlayer.report.looks import masks
 from lastlayer.report.sheet import clean
 from lastlayer.results import Study
@@ -13,7 +13,7 @@ from lastlayer.results.tables import deviation, head_name
 
 STREAM = ("features", "scenario", "label")
 HEAD = ("head", "mask")
-WAY = ("start", "gain", "batch_size")  # what a plan can choose for all heads of a block
+OPTIONS = ("start", "gain", "batch_size")  # what a plan can choose for all heads of a block
 
 
 def with_names(runs: pl.DataFrame) -> pl.DataFrame:
@@ -30,31 +30,33 @@ def with_names(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def streams(study: Study) -> pl.DataFrame:
-    """Return the finished runs on several tasks: one preset for a stream, one way for a head.
+    """Return the finished runs on several tasks: one preset a stream, one set of options a head.
 
-    The preset "paper" goes first where both were run, a head's own learning rate, or else its
-    best one, where there are several, and its own start and gain.
+    Where both presets were run, these are the runs of "paper"; where there are several learning
+    rates, those of the head's default one, or else of its best; and those of its own start and
+    gain.
     """
-    return own_way(all_ways(study))
+    return own_options(every_option(study))
 
 
-def all_ways(study: Study) -> pl.DataFrame:
-    """Return the runs of ``streams`` with every start and gain that was run."""
+def every_option(study: Study) -> pl.DataFrame:
+    """Return the runs of ``streams``, with every start and gain that was run."""
     runs = with_names(study.done.filter(pl.col("n_tasks") > 1))
     first = runs.group_by(STREAM).agg(pl.col("preset").max())  # "paper" comes after "exact"
     return own_rate(runs.join(first, on=[*STREAM, "preset"], how="semi"))
 
 
-def own_way(
+def own_options(
     runs: pl.DataFrame, within: tuple[str, ...] = (*STREAM, "preset", *HEAD, "lr")
 ) -> pl.DataFrame:
     """Keep each head's runs of one start, gain and batch size: the default, or what there is."""
-    first = CODES["may"]  # whose options are those of every head
-    free = [name for name in WAY if name not in within]
-    ways = runs.select(*within, *free).unique(maintain_order=True)
+    # The options of this code are the defaults of every head.
+    first = CODES["may"]
+    free = [name for name in OPTIONS if name not in within]
+    found = runs.select(*within, *free).unique(maintain_order=True)
     usual = [pl.col(name) != getattr(first, name) for name in free]
-    ways = ways.sort(*usual, *free, maintain_order=True).unique(within, keep="first")
-    return runs.join(ways, on=[*within, *free], how="semi", nulls_equal=True)
+    found = found.sort(*usual, *free, maintain_order=True).unique(within, keep="first")
+    return runs.join(found, on=[*within, *free], how="semi", nulls_equal=True)
 
 
 def order_0(study: Study) -> pl.DataFrame:

@@ -5,23 +5,40 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lastlayer import __version__
+from markupsafe import Markup
+
+from lastlayer.core.files import a_folder
+from lastlayer.core.version import __version__
 from lastlayer.errors import LastLayerError, WriteError
-from lastlayer.reading import a_folder
-from lastlayer.report.drawing import Drawn, draw, javascript
+from lastlayer.report import drawing
+from lastlayer.report.contents import all_sheets, make_sections, make_tables
+from lastlayer.report.drawing import Drawn
 from lastlayer.report.own_files import PAGE, one_at_a_time, replace_report
-from lastlayer.report.page import Heading, make_page
+from lastlayer.report.page import Page, make_page
 from lastlayer.report.section import Section, Tables
 from lastlayer.report.sheet import clean
-from lastlayer.report.shown import latex, markdown
-from lastlayer.report.topics import SHEETS, make_sections, make_tables
+from lastlayer.report.table_text import latex, markdown
 from lastlayer.report.topics.runs import known, notices, title
 from lastlayer.report.topics.summary import answer
-from lastlayer.results import load_study
+from lastlayer.results import Study, load_study
 from lastlayer.results.store import FILE
 
+ABOUT = (
+    "Accuracies are in percent of test samples{}. Colour and marker are the layer, the dash is the "
+    "mask, everywhere."
+)
+CHOSEN_ON_TEST_ROWS = Markup(
+    ", and those chose the head above, which flatters it a little: <code>lastlayer advise</code> "
+    "chooses without looking at them"
+)
+FOOTER = Markup(
+    "Heads and measures follow <cite>Continual Learning in Deep Neural Networks: an Analysis of "
+    "the Last Layer</cite>. Charts lie beside this page as SVG and PDF in figures/, tables as CSV, "
+    "Markdown and LaTeX in tables/."
+)
 
-def write(folder: str | os.PathLike[str]) -> Path:
+
+def write(folder: str | os.PathLike[str], study: Study | None = None) -> Path:
     """Write the report of a study beside its results, and return the path of the page.
 
     ``report.html``, ``figures/*.svg|pdf`` and ``tables/*.csv|md|tex``. Where there are no results
@@ -30,17 +47,19 @@ def write(folder: str | os.PathLike[str]) -> Path:
 
     Args:
         folder: where ``results.sqlite`` lies, or ``tables/*.csv``.
+        study: the results in the folder, if they are loaded already.
     """
     folder = a_folder(folder)
-    alone = not (folder / FILE).is_file() and bool(_read_sheets(folder))
-    if not alone:
-        load_study(folder)  # says what is wrong before anything is written
+    if study is None and ((folder / FILE).is_file() or not _read_sheets(folder)):
+        # Before anything is written: it says what is wrong with the results.
+        study = load_study(folder)
     try:
         with one_at_a_time(folder), ThreadPoolExecutor(1) as pool:
-            pool.submit(javascript)  # a process of its own makes it meanwhile; it is kept
-            sheets = _read_sheets(folder) if alone else _make_sheets(folder)
-            made = _make_report(folder, sheets, alone)
-            if alone:
+            # A process of its own makes the JavaScript meanwhile, and it is kept.
+            pool.submit(drawing.javascript)
+            sheets = _read_sheets(folder) if study is None else _make_sheets(study)
+            made = _make_report(folder, sheets, alone=study is None)
+            if study is None:
                 replace_report(folder, made, kept=sheets)
             else:
                 replace_report(folder, sheets | made)
@@ -55,13 +74,13 @@ def _path(name: str) -> str:
     return f"tables/{name}.csv"
 
 
-def _make_sheets(folder: Path) -> dict[str, bytes]:
-    tables = make_tables(load_study(folder))
-    return {_path(s.name): s.write(tables[s.name]) for s in SHEETS if s.name in tables}
+def _make_sheets(study: Study) -> dict[str, bytes]:
+    tables = make_tables(study)
+    return {_path(s.name): s.write(tables[s.name]) for s in all_sheets() if s.name in tables}
 
 
 def _read_sheets(folder: Path) -> dict[str, bytes]:
-    paths = (_path(sheet.name) for sheet in SHEETS)
+    paths = (_path(sheet.name) for sheet in all_sheets())
     return {path: (folder / path).read_bytes() for path in paths if (folder / path).is_file()}
 
 
@@ -74,7 +93,7 @@ def _make_report(folder: Path, sheets: dict[str, bytes], alone: bool) -> dict[st
         alone: whether there is nothing but these files, which may hold anything.
     """
     tables, said = {}, []
-    for sheet in SHEETS:
+    for sheet in all_sheets():
         path = _path(sheet.name)
         table = sheet.read(sheets[path], folder / path) if path in sheets else None
         if table is not None:
@@ -84,7 +103,7 @@ def _make_report(folder: Path, sheets: dict[str, bytes], alone: bool) -> dict[st
                         "made from it is left out.")  # fmt: skip
     sections = make_sections(tables, folder / "tables" if alone else None)
     figures = [f for section in sections for panel in section.panels for f in panel.figures]
-    drawn = draw({figure.name: figure.spec for figure in figures})
+    drawn = drawing.draw({figure.name: figure.spec for figure in figures})
     files = {f"figures/{name}": content for name, content in drawn.files.items()}
     for shown in (table for section in sections for table in section.tables):
         files[f"tables/{shown.name}.md"] = markdown(shown).encode()
@@ -94,13 +113,13 @@ def _make_report(folder: Path, sheets: dict[str, bytes], alone: bool) -> dict[st
 
 
 def _page(tables: Tables, sections: Sequence[Section], said: Sequence[str], drawn: Drawn) -> str:
-    bundle, why = javascript()
     notes = [*notices(tables, __version__), *said, *_not_drawn(drawn)]
-    if why and any(section.panels for section in sections):
-        notes.append(f"The charts are missing on this page: {why}. All tables are there.")
-    plan = known(tables).get("plan", "")
-    heading = Heading(title(tables), answer(tables), __version__)
-    return make_page(heading, sections, notes, plan, bundle)
+    plan = known(tables).get("plan")
+    shown = [*sections, Section("plan", "The plan", code=plan)] if plan else sections
+    use = answer(tables)
+    chosen = CHOSEN_ON_TEST_ROWS if use.startswith("Use") else ""
+    about = Markup(ABOUT).format(chosen)
+    return make_page(Page(title(tables), use, about, shown, notes, FOOTER))
 
 
 def _not_drawn(drawn: Drawn) -> list[str]:

@@ -1,5 +1,5 @@
 """The results of a study: one SQLite file, and polars tables of what is in it."""
 
-from lastlayer.results.study import Data, Study, load_study
+from lastlayer.results.reading import Data, Study, load_study
 
 __all__ = ["Data", "Study", "load_study"]

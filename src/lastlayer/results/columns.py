@@ -1,8 +1,8 @@
 """The columns of the table of runs: the one list of what is stored for a run, in words and types.
 
-The table's DDL and its migrations, the types in polars, the columns that ``Study.runs`` and
-``Study.replay`` show, and the table in docs/study.md are made from it. A new column is a line here,
-with the version of the file that introduces it, and that version's line in schema.py.
+The table's DDL, the types in polars, the columns that ``Study.runs`` and ``Study.replay`` show, and
+the table in results/paper/README.md are made from it. A new column is a line here, and needs a new
+version of the file (results_file.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,14 +34,12 @@ class Column:
     meaning: str
     unit: str = ""
     of: tuple[Kind, ...] = KINDS  # the kinds of run that have it
-    since: int = 1  # the version of the file that brought it
     rule: str = ""  # what SQLite holds it to
     shown: bool = True  # in Study.runs and Study.replay
-    formerly: str = ""  # the column in which versions before this one kept it
 
     @property
     def ddl(self) -> str:
-        """Return the column as CREATE TABLE and ALTER TABLE write it."""
+        """Return the column as CREATE TABLE writes it."""
         return " ".join(filter(None, (f'"{self.name}"', self.type, self.rule)))
 
 
@@ -85,56 +83,49 @@ COLUMNS: tuple[Column, ...] = (
     _real("forward_transfer", meaning="forward transfer", unit="share, −1 to 1", of=("head",)),
     _integer("lost", meaning="right when their class was learned, wrong at the end; linear heads",
              unit=_SAMPLES),
-    *(_integer(name, meaning="a repair, under its former name", of=("head",), shown=False)
+    *(_integer(name, meaning="unused: a repair under its former name", of=("head",), shown=False)
       for name in ("lost_to_weights", "lost_to_interference", "lost_to_either", "lost_together")),
     _integer("diverged", meaning="when it diverged: no longer finite numbers",
              unit="step; epoch of a network"),
     _text("message", meaning="why it failed"),
-    _real("balance", meaning="instances of an old class for each of a new one", of=("network",),
-          since=2),
+    _real("balance", meaning="instances of an old class for each of a new one", of=("network",)),
     _integer("per_class", meaning="images of a class that are remembered", unit="images",
-             of=("network",), since=2),
-    _integer("batch_size", meaning="batch size; null for a head without gradient", unit="samples",
-             since=2),
-    _text("optimizer", meaning="adam or sgd", of=("network",), since=2),
-    _integer("images", meaning="trained on, in all epochs", unit="images", of=("network",),
-             since=2),
-    _real("lost_share_weights", meaning="part of weights in what was lost", unit=_SHARE,
-          of=("network",), since=2),
-    _real("lost_share_interference", meaning="part of interference in what was lost", unit=_SHARE,
-          of=("network",), since=2),
-    _real("lost_share_drift", meaning="part of projection drift; the three parts sum to 1",
-          unit=_SHARE, of=("network",), since=2),
+             of=("network",)),
+    _integer("batch_size", meaning="batch size; null for a head without gradient", unit="samples"),
+    _text("optimizer", meaning="adam or sgd", of=("network",)),
+    _integer("images", meaning="trained on, in all epochs", unit="images", of=("network",)),
+    _real("lost_share_weights", meaning="share of weights in what was lost", unit=_SHARE,
+          of=("network",)),
+    _real("lost_share_interference", meaning="share of interference in what was lost", unit=_SHARE,
+          of=("network",)),
+    _real("lost_share_drift", meaning="share of projection drift; the three sum to 1",
+          unit=_SHARE, of=("network",)),
     _text("fingerprint", meaning="data and method that it was made with; null: the current ones",
-          since=3, shown=False),
-    _text("kind", meaning="head, or network (trained end to end)", since=4,
-          rule=_one_of(KINDS, "kind"), shown=False),
-    _real("clip", meaning="norm that gradients are clipped at; null: no clipping", of=("network",),
-          since=4),
-    _text("start", meaning="first weights: of a head, uniform or normal where preset paper has "
-          "both; of a network, pytorch's or the authors'", since=4),
-    _text("precision", meaning="float32, tf32 or bfloat16", of=("network",), since=4),
-    _text("arrays", meaning="a digest of each of its arrays, by name", unit="JSON", since=4,
           shown=False),
-    _text("checksum", meaning="of all the other columns", unit="SHA-256", since=4, shown=False),
-    _text("gain", meaning="fixed factor of weight_norm's logits: unit or frozen", of=("head",),
-          since=5),
+    _text("kind", meaning="head, or network (trained end to end)",
+          rule=_one_of(KINDS, "kind"), shown=False),
+    _real("clip", meaning="norm that gradients are clipped at; null: no clipping", of=("network",)),
+    _text("start", meaning="first weights: of a head, uniform or normal where preset paper has "
+          "both; of a network, pytorch's or the authors'"),
+    _text("precision", meaning="float32, tf32 or bfloat16", of=("network",)),
+    _text("arrays", meaning="a digest of each of its arrays, by name", unit="JSON",
+          shown=False),
+    _text("checksum", meaning="of all the other columns", unit="SHA-256", shown=False),
+    _text("gain", meaning="fixed factor of weight_norm's logits: unit or frozen", of=("head",)),
     _integer("kept", meaning="right when their class was learned and at the end", unit=_SAMPLES,
-             of=("head",), since=5),
-    _integer("gained", meaning="right at the end only", unit=_SAMPLES, of=("head",), since=5),
-    _integer("never_learned", meaning="wrong at both times", unit=_SAMPLES, of=("head",), since=5),
+             of=("head",)),
+    _integer("gained", meaning="right at the end only", unit=_SAMPLES, of=("head",)),
+    _integer("never_learned", meaning="wrong at both times", unit=_SAMPLES, of=("head",)),
     _integer("repair_old_vectors", meaning="lost, and right again with its old vectors",
-             unit=_SAMPLES, of=("head",), since=5, formerly="lost_to_weights"),
+             unit=_SAMPLES, of=("head",)),
     _integer("repair_no_later_classes", meaning="… without the classes that came later",
-             unit=_SAMPLES, of=("head",), since=5, formerly="lost_to_interference"),
-    _integer("repair_either", meaning="… with either of the two", unit=_SAMPLES, of=("head",),
-             since=5, formerly="lost_to_either"),
-    _integer("repair_both", meaning="… with both only", unit=_SAMPLES, of=("head",), since=5,
-             formerly="lost_together"),
+             unit=_SAMPLES, of=("head",)),
+    _integer("repair_either", meaning="… with either of the two", unit=_SAMPLES, of=("head",)),
+    _integer("repair_both", meaning="… with both only", unit=_SAMPLES, of=("head",)),
     _integer("interference_size", meaning="a later class wins by its norm or bias", unit=_SAMPLES,
-             of=("head",), since=5),
+             of=("head",)),
     _integer("interference_direction", meaning="a later class wins by its direction",
-             unit=_SAMPLES, of=("head",), since=5),
+             unit=_SAMPLES, of=("head",)),
 )  # fmt: skip
 
 

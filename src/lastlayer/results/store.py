@@ -6,7 +6,7 @@ leaves what was saved before, and nothing half written.
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +15,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from lastlayer.core.files import check_ordinary, say
+from lastlayer.core.names import look_up
 from lastlayer.errors import BusyError, FileFormatError, LastLayerError, WriteError
-from lastlayer.names import look_up
-from lastlayer.reading import check_ordinary, say
-from lastlayer.results.arrays import digest as array_digest
-from lastlayer.results.arrays import pack
+from lastlayer.results.blobs import digest as array_digest
+from lastlayer.results.blobs import pack
 from lastlayer.results.columns import COLUMNS
-from lastlayer.results.schema import prepare
-from lastlayer.results.seal import seal_data, seal_old, seal_runs, verify
+from lastlayer.results.results_file import WHAT, checksum, create, damaged, verify
 
 FILE = "results.sqlite"
 LOCK = "results.lock"
@@ -60,7 +59,7 @@ class Store:
     def references(self) -> dict[str, tuple[str, dict[str, float]]]:
         """Return of each feature set its fingerprint, and what retraining on it was seen to reach.
 
-        By label, from 0 to 1; nothing in files of earlier versions.
+        By label, from 0 to 1.
         """
         rows = self._connection.execute("SELECT name, fingerprint, about FROM data")
         return {name: (mark, _references(about)) for name, mark, about in rows}
@@ -89,12 +88,6 @@ class Store:
             new = {digest: columns for digest, columns in wanted.items() if digest not in known}
             for digest, columns in new.items():
                 _insert(cursor, {"digest": digest, "generation": last + 1, **columns})
-            marks = ((columns.get("fingerprint"), digest) for digest, columns in wanted.items())
-            cursor.executemany(
-                "UPDATE run SET fingerprint = ?, checksum = NULL "
-                "WHERE digest = ? AND fingerprint IS NULL",
-                marks,
-            )
             seal_runs(cursor)
             rows = cursor.execute("SELECT digest, generation, state FROM run")
             return {d: (generation, state) for d, generation, state in rows if d in wanted}
@@ -189,13 +182,13 @@ def _hold(lock: FileLock, folder: Path, wait: bool, on_wait: Callable[[], None])
 @contextmanager
 def _connect(path: Path) -> Iterator[sqlite3.Connection]:
     if path.exists():
-        check_ordinary(path, "a results file of lastlayer")
+        check_ordinary(path, WHAT)
     try:
         connection = sqlite3.connect(path, isolation_level=None)
     except sqlite3.OperationalError as error:
         raise cannot_write(path, error) from error
     try:
-        prepare(connection, path, finish=seal_old)
+        create(connection, path)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute("PRAGMA journal_mode = WAL")
         yield connection
@@ -224,15 +217,6 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
     )
 
 
-def damaged(path: Path, error: Exception | str) -> FileFormatError:
-    """Return an error saying that a results file can no longer be read."""
-    why = error if isinstance(error, str) else say(error)
-    return FileFormatError(
-        f"{path} is damaged: {why}. Move it away, or choose another folder with --out, and rerun "
-        "the command to start over"
-    )
-
-
 def _insert(cursor: sqlite3.Cursor, columns: Columns) -> None:
     names = ", ".join(f'"{_known(name)}"' for name in columns)
     marks = ", ".join("?" * len(columns))
@@ -249,3 +233,27 @@ def _update(cursor: sqlite3.Cursor, record: Record, arrays: Mapping[str, str]) -
 def _known(name: str) -> str:
     """Return a column's name, checked: SQLite would take a misspelt one in quotes for text."""
     return look_up(name, {column.name: column for column in COLUMNS}, "column").name
+
+
+def seal_runs(cursor: sqlite3.Cursor, digests: Iterable[str] | None = None) -> None:
+    """Write the checksums of these runs; None: of all runs that lack one."""
+    if digests is None:
+        rows = cursor.execute("SELECT * FROM run WHERE checksum IS NULL").fetchall()
+    else:
+        query = "SELECT * FROM run WHERE digest = ?"
+        rows = [row for d in digests for row in cursor.execute(query, (d,)).fetchall()]
+    names = _names(cursor, "run")
+    place = names.index("id")
+    sealed = [(checksum(names, row), row[place]) for row in rows]
+    cursor.executemany("UPDATE run SET checksum = ? WHERE id = ?", sealed)
+
+
+def seal_data(cursor: sqlite3.Cursor) -> None:
+    """Write the checksum of the stored facts about the data."""
+    names, rows = _names(cursor, "data"), cursor.execute("SELECT * FROM data").fetchall()
+    sealed = [(checksum(names, row), row[names.index("name")]) for row in rows]
+    cursor.executemany("UPDATE data SET checksum = ? WHERE name = ?", sealed)
+
+
+def _names(cursor: sqlite3.Cursor, table: str) -> list[str]:
+    return [column[0] for column in cursor.execute(f"SELECT * FROM {table} LIMIT 0").description]

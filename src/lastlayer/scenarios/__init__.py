@@ -1,14 +1,12 @@
 """Scenarios: row indices per task, computed from labels."""
 
 from lastlayer.scenarios.continuum import from_continuum
-from lastlayer.scenarios.kinds import incremental, lifelong, mixed, nested
-from lastlayer.scenarios.named import make_scenario
-from lastlayer.scenarios.orders import task_order
-from lastlayer.scenarios.sampling import iid, subset
-from lastlayer.scenarios.scenario import Scenario
+from lastlayer.scenarios.kinds import iid, incremental, lifelong, mixed, nested, subset
+from lastlayer.scenarios.scenario import Scenario, task_order
+from lastlayer.scenarios.spec import GivenScenario, ScenarioSpec, make_scenario
 
 __all__ = [
-    "Scenario", "make_scenario",
+    "GivenScenario", "Scenario", "ScenarioSpec", "make_scenario",
     "incremental", "lifelong", "mixed", "nested", "iid", "subset", "task_order",
     "from_continuum",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import expect, kind_of
+from lastlayer.core.checks import expect, kind_of
 from lastlayer.errors import (
     ArgumentError,
     LabelError,
@@ -46,8 +46,8 @@ def from_continuum(train: Any, test: Any, label: str = "y") -> Scenario:
         raise
     except Exception as error:  # anything but a scenario of Continuum may raise anything
         raise ArgumentError(
-            f"expected two scenarios of Continuum, got {kind_of(train)} and {kind_of(test)}: "
-            f"{error}"
+            f"train and test must be scenarios of Continuum, got {kind_of(train)} and "
+            f"{kind_of(test)}: {error}"
         ) from error
 
 
@@ -55,8 +55,8 @@ def _convert(train: Any, test: Any, label: str) -> Scenario:
     tasks, test_tasks = _rows_per_task(train), _rows_per_task(test)
     if len(test_tasks) not in (1, len(tasks)):
         raise OptionError(
-            f"expected a test scenario of {len(tasks)} tasks as in train, or of one task, "
-            f"got {len(test_tasks)}"
+            f"the test scenario must have {len(tasks)} tasks as train, or one, got "
+            f"{len(test_tasks)}"
         )
     return Scenario(
         name="continuum",
@@ -71,8 +71,8 @@ def _convert(train: Any, test: Any, label: str) -> Scenario:
 def _rows_per_task(scenario: Any) -> tuple[Tensor, ...]:
     if hasattr(scenario, "inc_trsf"):
         raise UnsupportedError(
-            "expected tasks of different data, but each task transforms the same data: extract "
-            "features of every task, and use mixed with a column that names the task"
+            "each task of this scenario transforms the same data: extract features of every task, "
+            "and use mixed with a column that names the task"
         )
     if hasattr(scenario, "dataset"):
         rows = _by_task_label(scenario.dataset, len(scenario))
@@ -84,7 +84,7 @@ def _rows_per_task(scenario: Any) -> tuple[Tensor, ...]:
 def _by_task_label(dataset: tuple[Any, Array, Array], n_tasks: int) -> list[Array]:
     x, _, t = dataset
     if t.ndim != 1:
-        raise UnsupportedError(f"expected one task per sample, got task labels of shape {t.shape}")
+        raise UnsupportedError(f"a sample must have one task, got task labels of shape {t.shape}")
     rows = [np.flatnonzero(t == task) for task in range(n_tasks)]
     if isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype.kind in "iu":
         return [x[found] for found in rows]
@@ -107,5 +107,5 @@ def _top_class(scenario: Any) -> int:
     )
     y = np.concatenate([np.asarray(part) for part in parts])
     if not len(y) or (y != y.astype(np.int64)).any() or y.min() < 0:
-        raise LabelError("expected whole numbers from 0 upwards as classes of Continuum's scenario")
+        raise LabelError("classes of Continuum's scenario must be whole numbers of at least 0")
     return int(y.max())

@@ -1,21 +1,30 @@
-"""The kinds of scenario: each says which values of a label column make up a task."""
+"""The kinds of scenario: each function assigns the training rows to tasks, by their labels.
+
+The function of a card in ``lastlayer.catalogue.KINDS`` has the name of the card, and takes
+``data``, ``label``, ``order`` and the card's argument.
+"""
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import expect, short, whole
+from lastlayer.core.checks import expect, short, whole
 from lastlayer.errors import DataError, OptionError
 from lastlayer.scenarios.scenario import (
     Data,
     Scenario,
+    check_seed,
     column,
     count_classes,
     count_values,
     lay_out,
     learned,
 )
+
+# The most rows drawn with replacement: 0.8 GB of row numbers.
+MOST_ROWS = 100_000_000
 
 
 def incremental(
@@ -81,29 +90,77 @@ def nested(data: Data, by: str, label: str | None = None, order: int = 0) -> Sce
     return _with_all_classes(scenario, data, by)
 
 
+def iid(data: Data, label: str | None = None, order: int = 0) -> Scenario:
+    """Bring everything at once; one task has one order.
+
+    >>> from lastlayer import load_features
+    >>> [len(rows) for rows in iid(load_features("cifar10")).tasks]
+    [50000]
+    """
+    label = learned(data, label)
+    return _one_task("iid", data, label, torch.arange(len(column(data.train, label))))
+
+
+def subset(
+    data: Data, size: int, seed: int = 0, replace: bool = True, label: str | None = None
+) -> Scenario:
+    """Bring ``size`` training rows at once, as drawn; the test set stays whole.
+
+    Args:
+        data: The training and test split.
+        size: How many rows.
+        seed: Decides which rows; with replacement they are exactly the paper's.
+        replace: Whether a row may come more than once, as in the paper.
+        label: The column that is learned; by default the primary one.
+
+    >>> from lastlayer import load_features
+    >>> subset(load_features("cifar10"), size=5, seed=1).tasks
+    (tensor([33003, 12172,  5192, 32511, 43723]),)
+    """
+    label = learned(data, label)
+    n = len(column(data.train, label))
+    expect(replace, bool, "replace", "True or False")
+    size = whole(size, "a subset size", least=1, most=MOST_ROWS if replace else n)
+    random = np.random.RandomState(check_seed("a seed", seed))
+    # int64 by name: numpy's own default, and with it the numbers drawn, depend on the platform.
+    drawn = random.randint(0, n, size, dtype=np.int64) if replace else random.permutation(n)[:size]
+    return _one_task("subset", data, label, torch.from_numpy(drawn).long())
+
+
+def _one_task(name: str, data: Data, label: str, rows: Tensor) -> Scenario:
+    return Scenario(
+        name=name,
+        label=label,
+        n_classes=count_classes(data, label),
+        tasks=(rows,),
+        test_tasks=(torch.arange(len(column(data.test, label))),),
+        order=(0,),
+    )
+
+
 def _classes_per_task(tasks: int | Sequence[int], n_classes: int) -> list[int]:
     if not isinstance(tasks, Sequence) or isinstance(tasks, str):
         tasks = whole(tasks, "tasks")
         if tasks > n_classes:
             raise OptionError(
-                f"expected at most one task for each of the {n_classes} classes, got {short(tasks)}"
+                f"tasks must be at most the number of classes, {n_classes}, got {short(tasks)}"
             )
         if tasks < 1 or n_classes % tasks:
             raise OptionError(
-                f"expected a number of tasks that divides the {n_classes} classes, got {tasks}; "
-                f"or give the number of classes of each task{_example(tasks, n_classes)}"
+                f"tasks must divide the {n_classes} classes, got {tasks}; or give the number of "
+                f"classes of each task{_example(tasks, n_classes)}"
             )
         return [n_classes // tasks] * tasks
     tasks = [whole(size, "the number of classes of a task") for size in tasks]
     if min(tasks, default=0) < 1 or sum(tasks) != n_classes:
         raise OptionError(
-            f"expected at least 1 class in each task, {n_classes} in all, got {short(tasks)}"
+            f"tasks must have at least 1 class each and {n_classes} in all, got {short(tasks)}"
         )
     return tasks
 
 
 def _example(tasks: int, n_classes: int) -> str:
-    """Return how to ask for tasks that are as even as possible, in each way to write it."""
+    """Return how tasks that are as even as possible are written, in Python, shell and plans."""
     if tasks < 1:
         return ""
     few, more = divmod(n_classes, tasks)
@@ -117,7 +174,7 @@ def _other_column(data: Data, by: str, label: str | None) -> str:
     expect(by, str, "by", "the name of a label column")
     if by == label:
         raise OptionError(
-            f"expected tasks by a column other than the label '{label}'; "
+            f"by must name another column than the label '{label}'; "
             "use incremental where each task brings new classes"
         )
     return label
@@ -138,7 +195,7 @@ def _rank_within(data: Data, by: str, label: str) -> Tensor:
     outer, inner = pairs // n, pairs % n
     if len(inner.unique()) < len(inner):
         raise DataError(
-            f"expected each value of '{by}' to belong to one class of '{label}'; "
+            f"each value of '{by}' must belong to one class of '{label}'; "
             f"mixed:{by}/{label} takes any columns"
         )
     sizes = outer.bincount()
@@ -156,7 +213,7 @@ def _with_all_classes(scenario: Scenario, data: Data, by: str) -> Scenario:
         found = len(labels[rows].unique())
         if found < n_classes:
             raise DataError(
-                f"expected all {n_classes} classes of '{scenario.label}' in every task by '{by}', "
+                f"every task by '{by}' must have all {n_classes} classes of '{scenario.label}', "
                 f"but task {number} has {found}; use mixed:{by} for such data"
             )
     return scenario

@@ -1,19 +1,22 @@
-"""A scenario: which rows of the data come in which task, and which labels they carry."""
+"""A scenario: which rows of the data come in which task, in which order, with which labels."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import expect, kind_of
+from lastlayer.core.checks import expect, kind_of, whole
+from lastlayer.core.names import look_up
+from lastlayer.core.tensors import check_dense
 from lastlayer.errors import ArgumentError, DataError, LabelError, OptionError
-from lastlayer.names import look_up
-from lastlayer.scenarios.orders import task_order
-from lastlayer.tensors import check_dense
 
-MOST_VALUES = 10_000_000  # of a label column: what is beyond is an id, not a class or a session
+# More values in a label column are ids, not classes or sessions.
+MOST_VALUES = 10_000_000
+# More tasks are a mistake: an order is a list of as many numbers.
+MOST_TASKS = 1_000_000
 
 
 class Split(Protocol):
@@ -60,25 +63,25 @@ class Scenario:
 
     def __post_init__(self) -> None:
         """Refuse anything but lists of rows, and a task without rows."""
-        expect(self.tasks, tuple, "tasks", "a tuple of rows, one for each task,")
+        expect(self.tasks, tuple, "tasks", "a tuple of rows, one for each task")
         expect(self.order, tuple, "order", "a tuple of numbers")
-        expect(self.test_tasks, (tuple, type(None)), "test_tasks", "a tuple of rows, or None,")
+        expect(self.test_tasks, (tuple, type(None)), "test_tasks", "a tuple of rows, or None")
         if len(self.order) != len(self.tasks):
             raise OptionError(
-                f"expected one number in order for each of {len(self.tasks)} tasks, "
-                f"got {len(self.order)}"
+                f"order must have a number for each of the {len(self.tasks)} tasks, got "
+                f"{len(self.order)}"
             )
         for rows in (*self.tasks, *(self.test_tasks or ())):
             expect(rows, Tensor, "the rows of a task", "a tensor")
             check_dense(rows, "the rows of a task")
             if rows.dtype != torch.int64 or rows.dim() != 1:
                 raise LabelError(
-                    "expected the rows of a task as (n,) int64, "
-                    f"got {tuple(rows.shape)} {rows.dtype}"
+                    "the rows of a task must have shape (n,) and type int64, got "
+                    f"{tuple(rows.shape)} {rows.dtype}"
                 )
         for number, rows in zip(self.order, self.tasks, strict=True):
             if not len(rows):
-                raise DataError(f"expected training rows in every task, but task {number} has none")
+                raise DataError(f"every task must have training rows, but task {number} has none")
 
     def __repr__(self) -> str:
         sizes = ", ".join(str(len(rows)) for rows in self.tasks)
@@ -90,17 +93,39 @@ class Scenario:
         return len(self.tasks)
 
 
+def check_seed(name: str, seed: int) -> int:
+    """Return a seed that numpy's generator accepts, or raise an error that gives its range."""
+    return whole(seed, name, least=0, most=2**32 - 1)
+
+
+def task_order(n_tasks: int, seed: int) -> tuple[int, ...]:
+    """Return the paper's order of tasks: unchanged for seed 0, else numpy's legacy permutation.
+
+    Classes never move between tasks.
+
+    >>> task_order(5, seed=0)
+    (0, 1, 2, 3, 4)
+    >>> task_order(5, seed=1)
+    (2, 1, 4, 0, 3)
+    """
+    n_tasks = whole(n_tasks, "a number of tasks", least=1, most=MOST_TASKS)
+    seed = check_seed("an order", seed)
+    if seed == 0:
+        return tuple(range(n_tasks))
+    return tuple(np.random.RandomState(seed).permutation(n_tasks).tolist())
+
+
 def column(split: Split, name: str) -> Tensor:
     """Return a label column, checked."""
     labels = look_up(name, split.labels, "label column")
     expect(labels, Tensor, f"label column '{name}'", "a tensor")
     check_dense(labels, f"label column '{name}'")
     if labels.dtype != torch.int64 or labels.dim() != 1 or not len(labels) or labels.min() < 0:
-        raise LabelError(f"expected whole numbers from 0 upwards (int64) in label column '{name}'")
+        raise LabelError(f"label column '{name}' must hold whole numbers (int64) of at least 0")
     if labels.max() >= MOST_VALUES:
         raise LabelError(
-            f"expected values below {MOST_VALUES} in label column '{name}', "
-            f"got {int(labels.max())}: number them"
+            f"values of label column '{name}' must be below {MOST_VALUES}, got "
+            f"{int(labels.max())}: number them from 0"
         )
     return labels
 
@@ -114,8 +139,7 @@ def learned(data: Data, label: str | None) -> str:
         fit = False
     if not fit:
         raise ArgumentError(
-            "expected Features, or an object with train and test labels, as data, "
-            f"got {kind_of(data)}"
+            f"data must be Features, or have train and test splits with labels, got {kind_of(data)}"
         )
     if label is not None:
         expect(label, str, "label", "the name of a label column")

@@ -7,23 +7,22 @@ import numpy as np
 import polars as pl
 import torch
 
-from lastlayer.arguments import expect, flag, kind_of, whole
 from lastlayer.catalogue import HEADS, all_heads, forms_of_scenarios, split_name
+from lastlayer.core.checks import expect, flag, kind_of, whole
+from lastlayer.core.devices import choose_device
+from lastlayer.core.progress import bar
+from lastlayer.data import Features
 from lastlayer.errors import ArgumentError, DataError, OptionError
-from lastlayer.features import Features
+from lastlayer.evaluate.one_pass import map_rows
+from lastlayer.evaluate.softmax import retrained_accuracy
 from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.head import Preset
-from lastlayer.heads.maps.mapped_head import MappedHead
-from lastlayer.progress import bar
 from lastlayer.scenarios import Scenario
-from lastlayer.study.heads.execute import choose_device, execute
-from lastlayer.study.heads.run import MOST_SEED, Run
+from lastlayer.scenarios.spec import AnyScenario, GivenScenario, ScenarioSpec
+from lastlayer.study.execute import execute
+from lastlayer.study.head_run import MOST_SEED, Run
 from lastlayer.study.ranking import Bound
-from lastlayer.study.references import retrained
 from lastlayer.study.result import Failure, Result
-from lastlayer.study.scenario_spec import AnyScenario, GivenScenario, ScenarioSpec
-from lastlayer.training.feed import map_rows
-from lastlayer.training.pool import Stream
 
 MOST_ORDERS = 10_000
 SOFTMAX = "softmax regression"
@@ -74,7 +73,7 @@ def compare(
         for order in seeds
     ]
     if not runs:
-        raise OptionError("expected at least one head and one order to compare, got none")
+        raise OptionError("there must be at least one head and one order to compare, got none")
     return pl.concat([_rows(result) for result in _results(runs, data, device, progress)])
 
 
@@ -101,17 +100,17 @@ def upper_bound(
     where = choose_device(device)
     rows = torch.cat(made.tasks)
     map = None if behind is None else _map_of(behind, data, made)
-    accuracy = retrained(data, made.label, made.n_classes, where, rows, map)
+    accuracy = retrained_accuracy(data, made.label, made.n_classes, where, rows, map)
     name = SOFTMAX if map is None else f"{SOFTMAX} behind the map of {behind}"
     return Bound(name, accuracy)
 
 
 def _map_of(head: str, data: Features, made: Scenario) -> FeatureMap:
     """Return the map that a head uses in all orders of these tasks."""
-    maker = make_head(head, data.in_features)
-    if not isinstance(maker, MappedHead):
-        raise OptionError(f"expected a head behind a feature map, got '{head}', which has none")
-    return maker.map.fit(data.train.z[map_rows(Stream(made.tasks))].float())
+    found = make_head(head, data.in_features).feature_map
+    if found is None:
+        raise OptionError(f"behind must be a head with a feature map, got '{head}', which has none")
+    return found.fit(data.train.z[map_rows(made.tasks)].float())
 
 
 def seeds_of(orders: int | Iterable[int]) -> list[int]:
@@ -134,7 +133,7 @@ def _spec(scenario: object) -> AnyScenario:
     if isinstance(scenario, ScenarioSpec):
         return scenario
     raise ArgumentError(
-        f"expected a scenario as text ({forms_of_scenarios()}, or a name), a ScenarioSpec or a "
+        f"scenario must be text ({forms_of_scenarios()}, or a name), a ScenarioSpec or a "
         f"Scenario, got {kind_of(scenario)}"
     )
 
@@ -142,7 +141,9 @@ def _spec(scenario: object) -> AnyScenario:
 def head_names(heads: object) -> list[str]:
     """Return the names of heads; a single name instead of a list is refused."""
     if isinstance(heads, str) or not isinstance(heads, Iterable):
-        raise ArgumentError(f"expected a list of heads, such as ['slda'], got {kind_of(heads)}")
+        raise ArgumentError(
+            f"heads must be a list of names, such as ['slda'], got {kind_of(heads)}"
+        )
     names = list(heads)
     for name in names:
         expect(name, str, "heads", "names of heads")

@@ -1,20 +1,42 @@
-"""Conducting a study: runs that its store lacks are made, and saved as soon as they finish."""
+"""A study: how long it will take, and making the runs that its store lacks.
+
+Each run is saved as soon as it is finished.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
-from lastlayer.progress import Tell
+import torch
+
+from lastlayer.core.devices import choose_device
+from lastlayer.core.progress import Tell
+from lastlayer.errors import LastLayerError, MissingFileError
+from lastlayer.evaluate.softmax import retrained_accuracy
+from lastlayer.results import load_study
+from lastlayer.results.columns import Kind
 from lastlayer.results.store import open_store
-from lastlayer.study.heads.execute import choose_device
-from lastlayer.study.kinds import WORKSHOPS
+from lastlayer.scenarios.scenario import count_classes
 from lastlayer.study.prepare import Prepared
 from lastlayer.study.record import columns_of, record
-from lastlayer.study.references import Known, references
 from lastlayer.study.result import Outcome
-from lastlayer.study.run import AnyRun, Maker, RunData, Work
+from lastlayer.study.run import AnyRun, Forecast, Work
+
+# How runs of each kind are made, and how long that takes, in the order in which a study makes
+# them. Named, not imported: whole networks use this package, and not the other way round.
+MAKERS: Mapping[Kind, str] = {
+    "head": "lastlayer.study.execute:make_heads",
+    "network": "lastlayer.replay.study.train_networks:make_networks",
+}
+FORECASTS: Mapping[Kind, str] = {
+    "head": "lastlayer.study.head_forecast:forecast_heads",
+    "network": "lastlayer.replay.study.train_networks:forecast_networks",
+}
+
+Known = Mapping[str, Mapping[str, float]]  # features → label → the accuracy of retraining, 0 to 1
 
 
 @dataclass(frozen=True)
@@ -25,6 +47,32 @@ class Watch:
     on_progress: Tell | None = None
     on_kept: Callable[[list[Outcome]], None] = lambda outcomes: None
     on_wait: Callable[[], None] = lambda: None
+
+
+def forecast(ready: Prepared, folder: Path, device: str = "auto") -> list[Forecast]:
+    """Return what there is to run, how much of it the folder lacks, and roughly how long it takes.
+
+    Args:
+        ready: the plan's runs and data.
+        folder: the folder of the results.
+        device: "auto", "cpu" or "cuda".
+    """
+    kept, chosen = _kept(folder), choose_device(device)
+    return [
+        row
+        for kind, function in FORECASTS.items()
+        if (runs := ready.of(kind))
+        for row in resolve_name(function)(runs, ready.data, kept, chosen)
+    ]
+
+
+def _kept(folder: Path) -> set[str]:
+    """Return the digests of the runs that are finished."""
+    try:
+        study = load_study(folder)
+    except MissingFileError:
+        return set()
+    return {*study.done["digest"], *study.replay.filter(state="done")["digest"]}
 
 
 def conduct(
@@ -71,9 +119,9 @@ def conduct(
         kept = {ready.runs[digest] for digest, (_, state) in states.items() if state == "done"}
         watch.on_start(len(digests), len(kept))
         folder, done = out / "checkpoints", kept.__contains__
-        for make, runs in _together(ready, states):
+        for kind, runs in _together(ready, states):
             work = Work(runs, ready.data, done, device, folder, watch.on_progress)
-            for outcomes in make(work):
+            for outcomes in resolve_name(MAKERS[kind])(work):
                 new = [outcome for outcome in outcomes if outcome.run not in kept]
                 store.save([record(digests[outcome.run], outcome) for outcome in new])
                 watch.on_kept(new)
@@ -82,22 +130,47 @@ def conduct(
             store.describe(text, _about_all(ready, marks, found), version=version)
 
 
+def references(ready: Prepared, known: Known, device: torch.device) -> dict[str, dict[str, float]]:
+    """Return what retraining reaches on the data of a plan's heads, with what is known of it.
+
+    Data that are too large to be retrained on, or that a regression cannot be trained on, have
+    none: they are left out, and the study is complete without them.
+
+    Args:
+        ready: the plan's runs and data.
+        known: what was found before.
+        device: where to train.
+    """
+    found = {name: dict(by_label) for name, by_label in known.items()}
+    labels = {(run.features, ready.labels[digest]) for digest, run in ready.of("head").items()}
+    for name, label in sorted(labels):
+        if label in known.get(name, {}):
+            continue
+        data = ready.data[name]
+        try:
+            accuracy = retrained_accuracy(data, label, count_classes(data, label), device)
+        except LastLayerError:
+            continue
+        found.setdefault(name, {})[label] = accuracy
+    return found
+
+
 def _together(
     ready: Prepared, states: Mapping[str, tuple[int, str]]
-) -> Iterator[tuple[Maker, list[AnyRun]]]:
+) -> Iterator[tuple[Kind, list[AnyRun]]]:
     """Split the runs by kind and by the plan that they first appeared in.
 
     Numbers can differ in their last bits depending on what is trained beside them, so runs that
     were planned together stay together, however the plan grows.
     """
-    for kind, workshop in WORKSHOPS.items():
+    for kind in MAKERS:
         parts: dict[int, list[AnyRun]] = defaultdict(list)
         for digest, run in ready.of(kind).items():
             parts[states[digest][0]].append(run)
-        yield from ((workshop.make, parts[generation]) for generation in sorted(parts))
+        yield from ((kind, parts[generation]) for generation in sorted(parts))
 
 
-def _mark(run: AnyRun, data: RunData) -> str:
+def _mark(run: AnyRun, data: Any) -> str:
     """Return a name for data and method: when either changes, earlier results no longer count."""
     return f"{data.fingerprint}/{run.method}"
 
@@ -112,7 +185,8 @@ def _about_all(
     }
 
 
-def _about(data: RunData) -> dict[str, Any]:
+def _about(data: Any) -> dict[str, Any]:
+    """Return what is kept of features, or of the images of networks."""
     return {
         "names": {column: list(names) for column, names in data.names.items()},
         "origin": asdict(data.origin),

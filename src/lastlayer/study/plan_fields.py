@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from lastlayer.arguments import short
 from lastlayer.catalogue import CODES, GAINS, PAPER_HEADS, STARTS, all_heads, split_name
-from lastlayer.names import look_up
-from lastlayer.study.heads.run import MOST_BATCH, MOST_DRAWN, MOST_SEED
-from lastlayer.study.scenario_spec import ScenarioSpec
+from lastlayer.core.checks import short
+from lastlayer.core.names import look_up
+from lastlayer.scenarios.spec import ScenarioSpec
+from lastlayer.study.head_run import MOST_BATCH, MOST_DRAWN, MOST_SEED
 
 MOST_SEEDS = 10_000  # of a plan or a block
 MOST_TASKS = 1_000_000
@@ -29,15 +29,15 @@ def read_seeds(value: Any) -> tuple[int, ...]:
     else:
         ranges = [re.fullmatch(r"(\d{1,10})(?:-(\d{1,10}))?", part) for part in _parts(value)]
         if not all(ranges):
-            raise ValueError(f'expected seeds as "0-7", 3 or [0, 1], got {short(value)!r}')
+            raise ValueError(f'seeds must be "0-7", 3 or [0, 1], got {short(value)!r}')
         ends = [(int(found[1]), int(found[2] or found[1])) for found in ranges if found]
         if sum(max(last - first, 0) + 1 for first, last in ends) > MOST_SEEDS:
-            raise ValueError(f"expected at most {MOST_SEEDS} seeds, got {short(value)}")
+            raise ValueError(f"there must be at most {MOST_SEEDS} seeds, got {short(value)}")
         seeds = [seed for first, last in ends for seed in range(first, last + 1)]
     if not seeds or not 0 <= min(seeds) <= max(seeds) <= MOST_SEED:
-        raise ValueError(f"expected at least one seed, from 0 to 2³²−1, got {short(value)}")
+        raise ValueError(f"there must be at least one seed, from 0 to 2³²−1, got {short(value)}")
     if len(seeds) > MOST_SEEDS:
-        raise ValueError(f"expected at most {MOST_SEEDS} seeds, got {len(seeds)}")
+        raise ValueError(f"there must be at most {MOST_SEEDS} seeds, got {len(seeds)}")
     return tuple(dict.fromkeys(seeds))
 
 
@@ -52,25 +52,23 @@ def _scenario(value: Any) -> ScenarioSpec:
     if isinstance(value, str):
         return ScenarioSpec.parse(value)
     if not isinstance(value, dict) or "kind" not in value:
-        raise ValueError(f'expected a name or {{ kind = "…" }}, got {value!r}')
+        raise ValueError(f'must be a name or {{ kind = "…" }}, got {value!r}')
     for key in value:
         look_up(key, ScenarioSpec.__dataclass_fields__, "key of a scenario")
     for key in ("kind", "by", "label"):
         if not isinstance(value.get(key, ""), str):
-            raise ValueError(f"expected text as '{key}', got {value[key]!r}")
+            raise ValueError(f"'{key}' must be text, got {value[key]!r}")
     tasks = value.get("tasks", 1)
     counts = tasks if isinstance(tasks, list) else [tasks]
     if not all(type(n) is int and 0 < n <= MOST_TASKS for n in counts):
-        raise ValueError(
-            f"expected a number of tasks, or the classes of each, got {short(tasks)!r}"
-        )
+        raise ValueError(f"tasks must be a number, or the classes of each, got {short(tasks)!r}")
     return ScenarioSpec(**value)
 
 
 def _head(value: Any) -> str:
     """Check the name of a head with its mask."""
     if not isinstance(value, str):
-        raise ValueError(f"expected the name of a head, got {value!r}")
+        raise ValueError(f"must be the name of a head, got {value!r}")
     split_name(value)
     return value
 
@@ -87,7 +85,7 @@ def _size(value: Any) -> Any:
     """Check a number of samples, or "all"."""
     if value != "all" and not (type(value) is int and 0 < value <= MOST_DRAWN):
         raise ValueError(
-            f'expected a number of samples from 1 to {MOST_DRAWN:,}, or "all", got {short(value)}'
+            f'must be a number of samples from 1 to {MOST_DRAWN:,}, or "all", got {short(value)}'
         )
     return value
 

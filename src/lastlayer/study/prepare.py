@@ -5,16 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lastlayer.data import Features, load_features
+from lastlayer.data.load import SHORT
+from lastlayer.data.split import stratified
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError, UnknownNameError
-from lastlayer.features import Features, FeatureSet, load_features
-from lastlayer.features.load import SHORT
-from lastlayer.features.split import stratified
 from lastlayer.results.columns import Kind
-from lastlayer.study.networks.data import ImageData, read_image_data
-from lastlayer.study.networks.run import NetworkRun
-from lastlayer.study.plan import Experiment, Plan, held_out_name
+from lastlayer.study.plan_file import Experiment, Plan, held_out_name
 from lastlayer.study.run import AnyRun
-from lastlayer.training.replay.tasks import check_tasks
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +20,7 @@ class Prepared:
 
     runs: dict[str, AnyRun] = field(default_factory=dict)  # by digest; no two are the same
     labels: dict[str, str] = field(default_factory=dict)  # by digest: the column that is learned
-    data: dict[str, Any] = field(default_factory=dict)  # RunData by the name that runs call them
+    data: dict[str, Any] = field(default_factory=dict)  # by the name that runs call them
     missing: dict[str, str] = field(default_factory=dict)  # by name: why optional data are not here
 
     def of(self, kind: Kind) -> dict[str, AnyRun]:
@@ -57,22 +54,10 @@ def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
             ready.add(run, learned[run.features, str(run.scenario)])
     for number, replay in enumerate(plan.replay):
         try:
-            for network in replay.runs(plan.seeds):
-                _prepare_network(network, root, ready)
+            replay.prepare(plan.seeds, root, ready)
         except LastLayerError as error:
             raise PlanError(f"replay[{number}]: {error}") from error
     return ready
-
-
-def _prepare_network(run: NetworkRun, root: Path | None, ready: Prepared) -> None:
-    """Read the images of a network, and refuse tasks that replay is not defined for."""
-    data = ready.data.get(run.features) or read_image_data(run.dataset, root)
-    if not isinstance(data, ImageData):
-        raise PlanError(f"'{run.features}' is also the name of features: rename those")
-    ready.data[run.features] = data
-    scenario = data.scenario(run.scenario, run.order)
-    check_tasks(scenario.tasks, data.train.labels[scenario.label], run.rules.per_class)
-    ready.add(run, scenario.label)
 
 
 def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:
@@ -135,13 +120,5 @@ def how_to_make(name: str, folder: Path) -> str:
 
 def hold_out(data: Features, share: float) -> Features:
     """Replace the test data by a part of each class held out of the training data."""
-    train, test = (
-        FeatureSet(
-            data.train.z[rows],
-            {name: column[rows] for name, column in data.train.labels.items()},
-            data.train.label,
-            check=False,
-        )
-        for rows in stratified(data.train.y, share, seed=0)
-    )
+    train, test = map(data.train.take, stratified(data.train.y, share, seed=0))
     return Features(train, test, data.names, data.origin)

@@ -5,7 +5,7 @@ from typing import cast
 
 import polars as pl
 
-from lastlayer.arguments import expect
+from lastlayer.core.checks import expect
 from lastlayer.errors import OptionError
 from lastlayer.results.tables import deviation, head_name, thrift
 
@@ -59,4 +59,4 @@ def _check(table: object, name: str, columns: tuple[str, ...]) -> None:
     missing = [column for column in columns if column not in found.columns]
     if missing or not found.height:
         what = f"no column {', '.join(missing)}" if missing else "no row"
-        raise OptionError(f"expected a {name} with the columns {', '.join(columns)}, got {what}")
+        raise OptionError(f"{name} must have the columns {', '.join(columns)}, got {what}")

@@ -1,21 +1,16 @@
 """What every run has, of a head or of a network: its name, its columns, what it compares."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 
-from lastlayer.features.data import Origin
-from lastlayer.progress import Tell
+from lastlayer.core.progress import Tell
 from lastlayer.results.columns import Kind
 from lastlayer.results.store import Columns
-from lastlayer.scenarios.scenario import Split
-from lastlayer.study.scenario_spec import AnyScenario
-
-if TYPE_CHECKING:
-    from lastlayer.study.result import Outcome
+from lastlayer.scenarios.spec import AnyScenario
 
 
 class AnyRun(Protocol):
@@ -69,43 +64,14 @@ class AnyRun(Protocol):
         """Name the run's numbers: a SHA-256 of all that decides them."""
 
 
-class RunSplit(Split, Sized, Protocol):
-    """A split that knows how many samples it has."""
-
-
-class RunData(Protocol):
-    """What a study keeps of the data of a run."""
-
-    @property
-    def train(self) -> RunSplit: ...  # noqa: D102
-
-    @property
-    def test(self) -> RunSplit: ...  # noqa: D102
-
-    @property
-    def fingerprint(self) -> str: ...  # noqa: D102
-
-    @property
-    def names(self) -> Mapping[str, Sequence[str]]: ...  # noqa: D102
-
-    @property
-    def origin(self) -> Origin: ...  # noqa: D102
-
-    @property
-    def in_features(self) -> int: ...  # noqa: D102
-
-
-R = TypeVar("R")
-D = TypeVar("D")
-
-
 @dataclass(frozen=True)
-class Work(Generic[R, D]):
+class Work:
     """Runs of one kind to be made, and what to make them with."""
 
-    runs: Sequence[R]  # those that are there already, too: what is made at once depends on all
-    data: Mapping[str, D]
-    done: Callable[[R], bool]  # which are there already
+    # Those that are finished, too: what is made at once depends on all of them.
+    runs: Sequence[Any]
+    data: Mapping[str, Any]
+    done: Callable[[Any], bool]
     device: str
     folder: Path  # for what is left of a run that was interrupted
     progress: Tell | None = None
@@ -120,9 +86,6 @@ class Forecast(NamedTuple):
     runs: int
     left: int  # those that are not there yet
     seconds: float
-
-
-Maker = Callable[[Work[Any, Any]], Iterator[list["Outcome"]]]
 
 
 def digest_of(document: Mapping[str, Any]) -> str:

@@ -67,7 +67,10 @@ def _gradient(
     inverse: Tensor | None,
     inverse_z: Tensor,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Turn the gradient on the logits into one on each learned parameter: ``Form.gradient``.
+    """Turn the gradient g on the logits into one on each learned parameter.
+
+    With d_i = Σ_n g_ni x_n: ∂b_i = Σ_n g_ni, ∂gain_i = d_i·a_i, and ∂A_i = gain_i d_i, of which
+    a unit row takes only the part across its direction, (d_i − (d_i·a_i) a_i)/‖A_i‖.
 
     The weight's gradient lacks a factor (S, K, N, 1) for each row, gain/‖A‖, which is returned
     separately: it joins the learning rate later, which saves a pass over all weights.

@@ -1,23 +1,23 @@
 """Random feature maps: z (n, h) → φ (n, width), drawn from a seed and scaled to the first rows."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import whole
+from lastlayer.core.checks import whole
+from lastlayer.core.names import look_up
 from lastlayer.errors import DataError, ShapeError
 from lastlayer.heads.graph import Value
-from lastlayer.heads.resizable import Resizable
-from lastlayer.names import look_up
+from lastlayer.heads.shared_module import Precise
 
 ROWS = 1000  # rows that fix what depends on the data
 
 
-class FeatureMap(Resizable, ABC):
+class FeatureMap(Precise, ABC):
     """A map of features that is the same for a whole stream; it computes in float64.
 
     The projection is drawn from the seed alone, and saved with the head: no other machine or
@@ -46,11 +46,6 @@ class FeatureMap(Resizable, ABC):
         for name in ("centre", "scale"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64))
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow to another device, but stay as precise: a map is the same in every head."""
-        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
-        return self
-
     @property
     def width(self) -> int:
         """The size of a mapped feature vector."""
@@ -75,7 +70,7 @@ class FeatureMap(Resizable, ABC):
         rows = rows.detach().to(self.projection.device, torch.float64)
         if not provisional and bool((rows == rows[:1]).all()):
             raise DataError(
-                f"expected first rows that differ, to scale the map to, got {len(rows)} that are "
+                f"the first rows must differ to scale the map to them, got {len(rows)} that are "
                 "all the same: begin with other rows, or pass another head's map with like="
             )
         self.centre, self.scale = self._measure(rows)
@@ -85,7 +80,7 @@ class FeatureMap(Resizable, ABC):
         """Map features (n, h) to (n, width)."""
         if z.dim() != 2 or z.shape[1] != self.in_features:
             raise ShapeError(
-                f"expected features of shape (n, {self.in_features}), got {tuple(z.shape)}"
+                f"features must have shape (n, {self.in_features}), got {tuple(z.shape)}"
             )
         measured = (z.to(self.centre) - self.centre) / self.scale
         return self._bend(measured @ self.projection.mT)
@@ -94,6 +89,11 @@ class FeatureMap(Resizable, ABC):
         """Write the map down."""
         scale = self.scale.expand(self.in_features)  # no one number: see power_of_two
         return self._bend_graph((z - self.centre) / scale @ self.projection.mT)
+
+    def rearrange(self, columns: Tensor) -> None:
+        """Read column ``columns[j]`` of features, as they were, in column j."""
+        self.projection, self.centre = self.projection[:, columns], self.centre[columns]
+        self.scale = self.scale if self.scale.numel() == 1 else self.scale[columns]
 
     def alike(self, other: "FeatureMap") -> bool:
         """Return whether two maps are the same, bit for bit."""

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from lastlayer.catalogue import Abilities
 from lastlayer.errors import MergeError, OptionError
+from lastlayer.heads.answering import renew
+from lastlayer.heads.changes import ALIKE, take
 from lastlayer.heads.graph import Value, masked
-from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.head import Head
 from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
-from lastlayer.heads.neighbours.memory import Memory
-from lastlayer.heads.statistics.budget import check_budget
-from lastlayer.heads.statistics.head import StatisticsHead
-from lastlayer.heads.undo import GradientsAsBefore
+from lastlayer.heads.neighbours.stored_rows import Memory
+from lastlayer.heads.statistics.statistics_head import StatisticsHead, check_budget
+from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning
 
 WIDTH = 2000
 _PIECE = {"cpu": 32 << 20}  # bytes of mapped features at a time
@@ -32,7 +33,6 @@ class MappedHead(Head):
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        preset: "exact" or "paper", without a difference: it is not the paper's.
         width: the size of a mapped feature vector.
         map: "relu" or "fourier".
         seed: of the map's projection.
@@ -48,7 +48,6 @@ class MappedHead(Head):
         self,
         in_features: int,
         n_classes: int,
-        preset: Preset,
         *,
         width: int,
         map: str,
@@ -60,7 +59,7 @@ class MappedHead(Head):
         chosen: dict[str, Any] = {"width": width, "map": map, "seed": seed}
         if like is not None:
             chosen = _taken_from(like, in_features)
-        super().__init__(in_features, n_classes, preset, **chosen, budget=budget, **options)
+        super().__init__(in_features, n_classes, **chosen, budget=budget, **options)
         self._check_budget(n_classes)
         self.map = make_map(chosen["map"], in_features, chosen["width"], chosen["seed"])
         if like is not None:
@@ -81,6 +80,16 @@ class MappedHead(Head):
 
     def _why_not(self, ability: str) -> str:
         return self.inner._why_not(ability)
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """The map behind which it reads features."""
+        return self.map
+
+    @property
+    def behind_map(self) -> StatisticsHead:
+        """The head that reads mapped features."""
+        return self.inner
 
     @property
     def rows_to_begin(self) -> int:
@@ -151,13 +160,13 @@ class MappedHead(Head):
 
     def _map_and_learn(self, z: Tensor, y: Tensor) -> None:
         for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
-            self.inner._take_checked(self.map(rows), classes)
+            take(self.inner, self.map(rows), classes)
 
-    def _waits(self) -> bool:
-        return self.inner._waits()
-
-    def _fold(self) -> None:
-        self.inner._fold()
+    def _settle(self) -> None:
+        super()._settle()
+        if self.inner._waits():
+            with AllOrNothing(self), learning(self):
+                self.inner._unfolded.fold()
 
     def _cut(self, rows: Tensor) -> Iterator[Tensor]:
         most = _PIECE.get(self.seen.device.type, _MOST)
@@ -167,17 +176,25 @@ class MappedHead(Head):
         mine, others = self.map.fitted, other.map.fitted
         if mine and others and not self.map.alike(other.map):
             raise MergeError(
-                f"expected two '{self.name}' heads with the same map, got maps fixed by different "
-                f"first rows: make one head, and the others with like=that head"
+                f"two '{self.name}' heads must have the same map to be merged, but theirs were "
+                f"fixed by different first rows: {ALIKE}"
             )
-        merged = type(self)(**self.settings, n_classes=max(self.n_classes, other.n_classes))
-        merged.to(self.seen.device)
+        merged = self._empty(max(self.n_classes, other.n_classes))
         merged.map.load_state_dict((self if mine or not others else other).map.state_dict())
         merged.inner = self.inner.merge(other.inner)
         for part in (self, other):
             merged._learn(part.first.z, part.first.y)
         merged._take_counts()
         return merged
+
+    def _rearrange(self, classes: Tensor, columns: Tensor | None) -> None:
+        self.inner._rearrange(classes, None)
+        self.first.rearrange(classes, columns)
+        # A map that is not fixed yet is the one of the seed, in whatever order columns come.
+        if columns is not None and self.map.fitted:
+            self.map.rearrange(columns)
+        self.seen = self.seen[classes]
+        self._take_counts()
 
     def _forget(self, z: Tensor, y: Tensor) -> None:
         if len(z) == 0:
@@ -196,7 +213,7 @@ class MappedHead(Head):
 
     def _refresh(self) -> None:
         self._provisional = None if self.map.fitted else self._fit_provisionally()
-        self._reading()[1]._renew()
+        renew(self._reading()[1])
 
     def _fit_provisionally(self) -> tuple[FeatureMap, StatisticsHead]:
         """Make the map and the head that the rows so far would give."""
@@ -224,8 +241,8 @@ class MappedHead(Head):
     def _own_temperature(self) -> float:
         return self._reading()[1]._own_temperature()
 
-    def _rows_that_it_keeps(self) -> Memory:
-        return self.first
+    def _keeps(self, z: Tensor) -> int:
+        return self.first.known_too_often(z)
 
     def _logits(self, z: Tensor) -> Tensor:
         feature_map, inner = self._reading()
@@ -236,7 +253,7 @@ class MappedHead(Head):
 def _map_of(like: object) -> FeatureMap:
     found = like.map if isinstance(like, MappedHead) else like
     if not isinstance(found, FeatureMap):
-        raise OptionError(f"expected like= a head with a map, or a map, got {type(like).__name__}")
+        raise OptionError(f"like must be a head with a map, or a map, got a {type(like).__name__}")
     return found
 
 
@@ -245,11 +262,11 @@ def _taken_from(like: object, in_features: int) -> dict[str, Any]:
     found = _map_of(like)
     if found.in_features != in_features:
         raise OptionError(
-            f"expected like= a map of {in_features} features, got one of {found.in_features}"
+            f"like must be a map of {in_features} features, got one of {found.in_features}"
         )
     if not found.fitted:
         raise OptionError(
-            f"expected like= a map that is fixed, got one that waits for its first {ROWS} rows: "
+            f"like must be a map that is fixed, got one that waits for its first {ROWS} rows: "
             "let that head observe them, or fit a map of make_map to rows of your choice"
         )
     return {"width": found.width, "map": found.name, "seed": found.seed}

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from lastlayer.heads.head import Preset
 from lastlayer.heads.maps.feature_map import FeatureMap
 from lastlayer.heads.maps.mapped_head import WIDTH, MappedHead
-from lastlayer.heads.statistics.budget import BUDGET
 from lastlayer.heads.statistics.ridge import Penalty, RidgeHead, Weigh, check_penalty
+from lastlayer.heads.statistics.statistics_head import BUDGET
 
 
 class RandomRidgeHead(MappedHead):
@@ -18,7 +17,6 @@ class RandomRidgeHead(MappedHead):
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        preset: "exact" or "paper", without a difference.
         width: the size of a mapped feature vector; statistics take width² · 8 bytes.
         map: "relu" or "fourier".
         seed: of the map's projection.
@@ -42,7 +40,6 @@ class RandomRidgeHead(MappedHead):
         self,
         in_features: int,
         n_classes: int = 0,
-        preset: Preset = "exact",
         *,
         width: int = WIDTH,
         map: str = "relu",
@@ -52,12 +49,6 @@ class RandomRidgeHead(MappedHead):
         budget: int = BUDGET,
         like: FeatureMap | MappedHead | None = None,
     ) -> None:
-        shared: dict[str, Any] = {
-            "width": width,
-            "map": map,
-            "seed": seed,
-            "budget": budget,
-            "like": like,
-        }
-        penalty = check_penalty(penalty)
-        super().__init__(in_features, n_classes, preset, **shared, penalty=penalty, weigh=weigh)
+        shared: dict[str, Any] = {"map": map, "seed": seed, "budget": budget, "like": like}
+        own: dict[str, Any] = {"penalty": check_penalty(penalty), "weigh": weigh}
+        super().__init__(in_features, n_classes, width=width, **shared, **own)

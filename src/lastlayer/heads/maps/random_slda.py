@@ -2,11 +2,10 @@
 
 from typing import Any, Literal
 
-from lastlayer.heads.head import Preset
 from lastlayer.heads.maps.feature_map import FeatureMap
 from lastlayer.heads.maps.mapped_head import WIDTH, MappedHead
-from lastlayer.heads.statistics.budget import BUDGET
 from lastlayer.heads.statistics.slda import SldaHead
+from lastlayer.heads.statistics.statistics_head import BUDGET
 
 
 class RandomSldaHead(MappedHead):
@@ -18,7 +17,6 @@ class RandomSldaHead(MappedHead):
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        preset: "exact" or "paper", without a difference.
         width: the size of a mapped feature vector; statistics take width² · 8 bytes.
         map: "fourier" or "relu".
         seed: of the map's projection.
@@ -42,7 +40,6 @@ class RandomSldaHead(MappedHead):
         self,
         in_features: int,
         n_classes: int = 0,
-        preset: Preset = "exact",
         *,
         width: int = WIDTH,
         map: str = "fourier",
@@ -52,12 +49,6 @@ class RandomSldaHead(MappedHead):
         budget: int = BUDGET,
         like: FeatureMap | MappedHead | None = None,
     ) -> None:
-        shared: dict[str, Any] = {
-            "width": width,
-            "map": map,
-            "seed": seed,
-            "budget": budget,
-            "like": like,
-        }
-        options: dict[str, Any] = {"shrinkage": shrinkage, "prior": prior}
-        super().__init__(in_features, n_classes, preset, **shared, **options)
+        shared: dict[str, Any] = {"map": map, "seed": seed, "budget": budget, "like": like}
+        own: dict[str, Any] = {"shrinkage": shrinkage, "prior": prior}
+        super().__init__(in_features, n_classes, width=width, **shared, **own)

@@ -1,28 +1,27 @@
 """K nearest neighbours among the features seen: each votes for its class with 1/distance."""
 
-from collections.abc import Sequence
-from typing import Self
+import sys
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import kind_of, whole
 from lastlayer.catalogue import Abilities
+from lastlayer.core.checks import kind_of, whole
+from lastlayer.core.names import look_up
 from lastlayer.errors import ArgumentError, OptionError
+from lastlayer.heads.answering import make_ready
 from lastlayer.heads.graph import Value, masked, power_of_two
-from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.neighbours.budget import RANKS, Budget
-from lastlayer.heads.neighbours.following import Followed
-from lastlayer.heads.neighbours.memory import Memory
-from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
-from lastlayer.heads.neighbours.single import FEW, Lengths
-from lastlayer.names import look_up
+from lastlayer.heads.head import Preset
+from lastlayer.heads.neighbours.nearest import FEW, FixedQueries, Lengths, Nearest, extend, nobody
+from lastlayer.heads.neighbours.row_budget import RANKS, Budget
+from lastlayer.heads.neighbours.storing_head import StoringHead
 
 _ROWS, _SPARE = 4096, 8  # in a graph: rows of one product, candidates beyond the voters
 _BLOCK = 1 << 20  # logits, or neighbours, that are made at once
 
 
-class KnnHead(Head):
+class KnnHead(StoringHead):
     """The k nearest neighbours vote; the logits are the logarithms of their shares of the vote.
 
     Neighbours at distance 0 share the vote among themselves. At equal distance the row that was
@@ -50,7 +49,7 @@ class KnnHead(Head):
     """
 
     name = "knn"
-    passes = 1
+    piece = sys.maxsize  # it cuts queries up itself
 
     def __init__(
         self,
@@ -68,22 +67,33 @@ class KnnHead(Head):
             if option != "budget" or value is not None:
                 whole(value, option, least)
         if not isinstance(keep, str):
-            raise ArgumentError(f"expected keep as a str, got {kind_of(keep)}")
+            raise ArgumentError(f"keep must be a str, got {kind_of(keep)}")
         if preset == "paper" and (budget is not None or keep != "central"):
             raise OptionError(
-                "expected preset 'paper' without budget and keep, since it cuts classes to their "
+                "preset 'paper' takes no budget and no keep, since it cuts classes to their "
                 f"150 most central rows, got budget={budget} and keep='{keep}'"
             )
         look_up(keep, RANKS, "way to keep")
         self.k = k
-        self.memory = Memory(in_features)
         self._lengths = Lengths(self.memory)
         size, limit = (150, 250) if preset == "paper" else (budget, budget)
         self.budget = Budget(size, limit, keep, seed) if size and limit else None
 
-    def follow(self, z: Tensor) -> "Following":
-        """Keep the neighbours of ``z`` (n, h), so that later logits cost only the new data."""
-        return Following(self, self._check_features(z))
+    def predictor(self, z: Tensor) -> Callable[[], Tensor]:
+        """Return a function that predicts these rows, and looks only at what is new each time."""
+        z = self._check_features(z).to(self.seen.device)
+        fixed = FixedQueries(z, self.k, self.memory)
+
+        def predict() -> Tensor:
+            with self.lock:
+                make_ready(self)
+                nearest = fixed.nearest()
+                logits = self._room(nearest.row.shape[0])
+                for *near, out in zip(*map(self._split, (*nearest, logits)), strict=True):
+                    _vote(Nearest(*near), self.memory.y, out)
+                return logits.argmax(dim=-1)
+
+        return predict
 
     @property
     def abilities(self) -> Abilities:
@@ -96,31 +106,14 @@ class KnnHead(Head):
     def _why_not(self, ability: str) -> str:
         return "its budget has dropped rows; one with preset 'exact' and no budget can"
 
-    @property
-    def class_counts(self) -> Tensor:
-        """How many samples (n_classes,) of each class it keeps."""
-        with self.lock:
-            self._settle()
-            return self.memory.y.bincount(minlength=self.n_classes)
-
-    @property
-    def proof(self) -> str:
-        """What ``forget`` can prove: it keeps them all."""
-        return "the samples themselves are checked"
-
-    def _forget(self, z: Tensor, y: Tensor) -> None:
-        self.memory.drop(z, y)
-        self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0
-
     def _forget_class(self, y: int) -> None:
-        stays = self.memory.y != y
         if self.budget is None:
-            self.memory.keep(stays.nonzero().flatten())
+            super()._forget_class(y)
         else:
-            self.budget.keep(self.memory, stays)
+            self.budget.keep(self.memory, self.memory.y != y)
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
-        self.memory.append(z, y)
+        super()._learn(z, y)
         if self.budget is not None:
             self.budget.admit(z.shape[0])
             if self.preset == "exact" or len(self.memory) > 200 * self.n_classes:
@@ -205,9 +198,6 @@ class KnnHead(Head):
         shares = logits.unary("Exp") * (1 - own) + own / float(self.seen.sum())
         return masked(shares.unary("Log"), self.seen)
 
-    def _rows_that_it_keeps(self) -> Memory:
-        return self.memory
-
     def _nearest(self, z: Tensor) -> Nearest:
         none = nobody(z.shape[0], self.k, z.device)
         if 0 < z.shape[0] <= FEW:
@@ -217,40 +207,11 @@ class KnnHead(Head):
                 return Nearest(*(torch.cat(parts) for parts in zip(*sure, strict=True)))
         return extend(none, z, self.memory.z)
 
-    def _pieces(self, z: Tensor) -> Sequence[Tensor]:
-        return [z]  # it cuts them up itself
-
     def _room(self, n: int) -> Tensor:
         return torch.empty(n, self.n_classes, dtype=torch.float64, device=self.seen.device)
 
     def _split(self, tensor: Tensor) -> Sequence[Tensor]:
         return torch.split(tensor, _BLOCK // max(self.k, self.n_classes) or 1)
-
-    def _merge(self, other: Self) -> Self:
-        n_classes = max(self.n_classes, other.n_classes)
-        merged = type(self)(n_classes=n_classes, **self.settings).to(self.seen.device)
-        for part in (self, other):
-            merged.observe(part.memory.z, part.memory.y)
-        return merged
-
-
-class Following:
-    """The logits of fixed queries while the head learns; made by ``KnnHead.follow``."""
-
-    def __init__(self, head: KnnHead, z: Tensor) -> None:
-        self._head = head
-        self._followed = Followed(z, head.k, head.memory)
-
-    def logits(self) -> Tensor:
-        """Return what ``head(z)`` would now, to the bit."""
-        head = self._head
-        with head.lock:
-            head._make_ready()
-            nearest = self._followed.nearest()
-            logits = head._room(nearest.row.shape[0])
-            for *near, out in zip(*map(head._split, (*nearest, logits)), strict=True):
-                _vote(Nearest(*near), head.memory.y, out)
-            return logits
 
 
 def _vote(nearest: Nearest, y: Tensor, out: Tensor) -> None:

@@ -1,14 +1,13 @@
 """Nearest class median: the logit of class i is −‖z − med_i‖, the median taken per coordinate."""
 
-from typing import Self
-
 import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import Abilities
+from lastlayer.heads.answering import can_win
 from lastlayer.heads.graph import Value
-from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.neighbours.memory import Memory
+from lastlayer.heads.head import Preset
+from lastlayer.heads.neighbours.storing_head import StoringHead
 from lastlayer.heads.prototypes import (
     Prototypes,
     nearest_as_linear,
@@ -17,7 +16,7 @@ from lastlayer.heads.prototypes import (
 )
 
 
-class MedianHead(Head):
+class MedianHead(StoringHead):
     """Nearest class median (the paper's MedianLayer); it keeps all features it has observed.
 
     "exact" takes the midpoint of the two middle values of an even number, "paper" the lower one;
@@ -31,12 +30,10 @@ class MedianHead(Head):
     """
 
     name = "median"
-    passes = 1
     median: Tensor  # (n_classes, h), made anew where data arrived
 
     def __init__(self, in_features: int, n_classes: int = 0, preset: Preset = "exact") -> None:
         super().__init__(in_features, n_classes, preset)
-        self.memory = Memory(in_features)
         self._known = (0, 0)  # rows in the medians, and rewrites of the memory when they were made
         empty = torch.zeros(0, in_features, dtype=torch.float64)
         self.register_buffer("median", empty, persistent=False)
@@ -52,11 +49,7 @@ class MedianHead(Head):
 
     def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
-        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
-        return nearest_as_linear(self.median, known, dtype)
-
-    def _learn(self, z: Tensor, y: Tensor) -> None:
-        self.memory.append(z, y)
+        return nearest_as_linear(self.median, can_win(self), dtype)
 
     def _refresh(self) -> None:
         rows, rewrites = self._known
@@ -78,8 +71,7 @@ class MedianHead(Head):
         return -logits.amax(dim=-1)
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
-        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
-        return nearest_graph(z, self.median, known)
+        return nearest_graph(z, self.median, can_win(self))
 
     def _own_temperature(self) -> float:
         if "spread" not in self._derived:
@@ -89,37 +81,5 @@ class MedianHead(Head):
             self._derived["spread"] = float(sum(squared))
         return temperature_of_distances(self._derived["spread"], len(self.memory), self.in_features)
 
-    def _rows_that_it_keeps(self) -> Memory:
-        return self.memory
-
     def _logits(self, z: Tensor) -> Tensor:
         return self._prototypes.logits(z)
-
-    @property
-    def class_counts(self) -> Tensor:
-        """How many samples (n_classes,) of each class it keeps."""
-        with self.lock:
-            self._settle()
-            return self.memory.y.bincount(minlength=self.n_classes)
-
-    @property
-    def proof(self) -> str:
-        """What ``forget`` can prove: it keeps them all."""
-        return "the samples themselves are checked"
-
-    def _forget(self, z: Tensor, y: Tensor) -> None:
-        self.memory.drop(z, y)
-        self._take_classes()
-
-    def _forget_class(self, y: int) -> None:
-        self.memory.keep((self.memory.y != y).nonzero().flatten())
-
-    def _take_classes(self) -> None:
-        self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0
-
-    def _merge(self, other: Self) -> Self:
-        n_classes = max(self.n_classes, other.n_classes)
-        merged = type(self)(n_classes=n_classes, **self.settings).to(self.seen.device)
-        for part in (self, other):
-            merged.observe(part.memory.z, part.memory.y)
-        return merged

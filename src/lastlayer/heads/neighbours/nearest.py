@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lastlayer.core.threads import even_size, map_in_threads, thread_count
 from lastlayer.heads.neighbours.bounds import (
     QUERIES,
     TILE,
@@ -17,7 +18,10 @@ from lastlayer.heads.neighbours.bounds import (
     fit_frame,
     make_ready,
 )
-from lastlayer.threads import even_size, map_in_threads, thread_count
+from lastlayer.heads.neighbours.stored_rows import Memory
+
+FEW = 4  # queries for which a pass over the rows each is sooner done than a tile is prepared
+_MOST = 4096  # rows that may be looked at again
 
 
 class Nearest(NamedTuple):
@@ -53,12 +57,6 @@ def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> N
         nearest = _extend_by_part(nearest, queries, part, first, frame)
         first += part.shape[0]
     return nearest
-
-
-def exact_among(nearest: Nearest, query: Tensor, rows: Tensor, some: Tensor) -> Nearest:
-    """Return the nearest of one query (1, h) among ``nearest`` and some rows, ascending."""
-    i = torch.zeros_like(some)
-    return _merge(nearest, i, _squared_distances(query, rows, i, some), some)
 
 
 def _extend_by_part(
@@ -114,3 +112,97 @@ def _squared_distances(queries: Tensor, rows: Tensor, i: Tensor, j: Tensor) -> T
             x = x[:, :half]
         out.copy_(x[:, 0])
     return squared
+
+
+class Lengths:
+    """Caches ½‖m − c‖² of a memory's rows; c is the first row, so that none ever changes."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._known: tuple[int, torch.dtype, torch.device] | None = None
+        self._half = torch.empty(0)
+
+    def nearest(self, query: Tensor, k: int) -> Nearest | None:
+        """Return the k nearest rows of one query (1, h), or None where rounding hides them.
+
+        ½‖m − c‖² − (q − c)·(m − c) orders the rows m as their distances from q do. Its rounding
+        error is bounded, so only rows that are near enough for it are measured exactly.
+        """
+        rows = self._memory.z
+        if rows.dtype not in (torch.float32, torch.float64) or not len(rows):
+            return None
+        half, first = self._halves(), rows[0]
+        q = query[0].double() - first.double()
+        rough = half - torch.mv(rows, q.to(rows.dtype))
+        longest = float(half.max()) ** 0.5 * 1.5 + float(torch.linalg.vector_norm(first.double()))
+        eps, h = torch.finfo(rows.dtype).eps, rows.shape[1]
+        wrong = 2 * (h + 8) * eps * longest * (longest + float(torch.linalg.vector_norm(q)))
+        near = rough.topk(min(k, len(rows)), largest=False).values[-1]
+        # not (>): also where a number is not finite
+        found = (~(rough > near + 2 * wrong)).nonzero().flatten()
+        if found.numel() > _MOST:
+            return None
+        i = torch.zeros_like(found)
+        return _merge(
+            nobody(1, k, rows.device), i, _squared_distances(query, rows, i, found), found
+        )
+
+    def _halves(self) -> Tensor:
+        memory = self._memory
+        known = (memory.rewrites, memory.z.dtype, memory.z.device)
+        if known != self._known:
+            self._half, self._known = memory.z.new_empty(0), known
+        if self._half.numel() < len(memory):
+            first = memory.z[:1]
+            parts = memory.z[self._half.numel() :].split(max((1 << 20) // first.shape[1], 1))
+            more = [(part - first).square_().sum(dim=1).div_(2) for part in parts]
+            self._half = torch.cat([self._half, *more])
+        return self._half
+
+
+class FixedQueries:
+    """Keeps the k nearest rows of each query, so that only changes are looked at again.
+
+    Dropping a row that is not among a query's nearest changes nothing for it. So after rows were
+    dropped, queries that lost a neighbour look at all rows, and the others only at new ones.
+
+    Args:
+        queries: (n, h).
+        k: how many rows.
+        memory: whose rows.
+
+    >>> memory = Memory(1)
+    >>> fixed = FixedQueries(torch.tensor([[0.0], [9.0]]), 1, memory)
+    >>> memory.append(torch.tensor([[1.0], [2.0], [8.0]]), torch.tensor([0, 0, 0]))
+    >>> fixed.nearest().row.T
+    tensor([[0, 2]])
+    >>> memory.keep(torch.tensor([1, 2]))
+    >>> fixed.nearest().row.T
+    tensor([[0, 1]])
+    """
+
+    def __init__(self, queries: Tensor, k: int, memory: Memory) -> None:
+        self._queries, self._memory = queries, memory
+        self._nearest = nobody(queries.shape[0], k, queries.device)
+        self._number = memory.number[:0]  # of the rows that were looked at
+
+    def nearest(self) -> Nearest:
+        """Return the nearest rows of the memory as it is now."""
+        stays = torch.isin(self._number, self._memory.number)
+        known = int(stays.sum())  # these come first now
+        if known < stays.numel():
+            self._leave(stays, self._memory.z[:known])
+        self._nearest = extend(self._nearest, self._queries, self._memory.z[known:], known)
+        self._number = self._memory.number
+        return self._nearest
+
+    def _leave(self, stays: Tensor, rows: Tensor) -> None:
+        """Renumber the rows that stay."""
+        place = torch.where(stays, stays.cumsum(0) - 1, -2)
+        place = torch.cat([place, place.new_full((1,), -1)])  # row −1, nobody, stays row −1
+        row = place[self._nearest.row]
+        lost = (row == -2).any(dim=1).nonzero().flatten()
+        none = nobody(lost.numel(), row.shape[1], row.device)
+        found = extend(none, self._queries[lost], rows)
+        squared = self._nearest.squared.index_copy(0, lost, found.squared)
+        self._nearest = Nearest(squared, row.index_copy(0, lost, found.row))

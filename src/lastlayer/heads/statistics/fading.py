@@ -1,22 +1,20 @@
 """Class statistics that fade: what was learned counts half after ``half_life`` samples."""
 
 import math
-from collections.abc import Callable
-from typing import Self
 
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import short
+from lastlayer.core.checks import short
 from lastlayer.errors import OptionError
-from lastlayer.heads.resizable import Resizable
+from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.moments import add_gram, symmetric
 
 _OCTAVES = 8  # half-lives in a piece of a batch: its sums lose no more than 8 bits to one another
 
 
-class FadingStatistics(Resizable):
+class FadingStatistics(Precise):
     """Means that follow their classes, and the scatter around them; read like ClassStatistics.
 
     A class's mean fades by samples of that class, so one that does not return stays as it was; the
@@ -44,7 +42,7 @@ class FadingStatistics(Resizable):
         super().__init__()
         number = isinstance(half_life, int | float) and not isinstance(half_life, bool)
         if not (number and 0 < half_life < math.inf):
-            raise OptionError(f"expected a half_life above 0, or None, got {short(half_life)}")
+            raise OptionError(f"half_life must be above 0, or None, got {short(half_life)}")
         if scatter == "per_class":
             raise OptionError("half_life needs one scatter for all classes, not one for each")
         h = in_features if scatter == "pooled" else 0
@@ -53,11 +51,6 @@ class FadingStatistics(Resizable):
         self.register_buffer("observed", torch.zeros(n_classes, dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(n_classes, in_features, dtype=torch.float64))
         self.register_buffer("scatter", torch.zeros(h, h, dtype=torch.float64))
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow to another device, but stay in float64: ``head.float()`` loses nothing."""
-        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
-        return self
 
     @property
     def total(self) -> float:
@@ -86,10 +79,7 @@ class FadingStatistics(Resizable):
 
     def grow(self, n_classes: int) -> None:
         """Make room for more classes."""
-        for name in ("observed", "mean"):
-            old = getattr(self, name)
-            more = old.new_zeros(n_classes - old.shape[0], *old.shape[1:])
-            setattr(self, name, torch.cat([old, more]))
+        self.add_rows(n_classes, "observed", "mean")
 
     def add(self, z: Tensor, y: Tensor) -> None:
         """Add a batch, row by row."""

@@ -1,26 +1,23 @@
 """Class Gaussians of class statistics: each class its own covariance, drawn towards the shared."""
 
-from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import short, whole
+from lastlayer.core.checks import short, whole
 from lastlayer.errors import DataError, OptionError
-from lastlayer.heads.head import Preset
-from lastlayer.heads.resizable import Resizable
-from lastlayer.heads.statistics.budget import check_budget
+from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.class_statistics import Scatter
-from lastlayer.heads.statistics.covariance import oas
-from lastlayer.heads.statistics.head import StatisticsHead
+from lastlayer.heads.statistics.covariance import factor, shrink
+from lastlayer.heads.statistics.moments import symmetric
 from lastlayer.heads.statistics.possible import (
-    check_counts,
     check_spread,
     check_whole_classes,
     slack,
 )
+from lastlayer.heads.statistics.statistics_head import StatisticsHead, check_budget
 
 
 class GaussianHead(StatisticsHead):
@@ -33,17 +30,16 @@ class GaussianHead(StatisticsHead):
     smaller: str  # what to do where its statistics take too much
 
     def __init__(
-        self, in_features: int, n_classes: int, preset: Preset, *, nu: float | None, budget: int,
-        **options: Any,
-    ) -> None:  # fmt: skip
+        self, in_features: int, n_classes: int, *, nu: float | None, budget: int, **options: Any
+    ) -> None:
         if nu is not None and not (isinstance(nu, int | float) and 0 <= nu < float("inf")):
-            raise OptionError(f"expected nu of at least 0, or None, got {short(nu)}")
+            raise OptionError(f"nu must be at least 0, or None, got {short(nu)}")
         self.diagonal = bool(options.get("diagonal", False))
         whole(in_features, "in_features", least=1)
         whole(n_classes, "n_classes", least=0)
         self._check_budget(in_features, n_classes, budget)
         kind: Scatter = "none" if self.diagonal else "per_class"
-        super().__init__(in_features, n_classes, preset, kind, nu=nu, budget=budget, **options)
+        super().__init__(in_features, n_classes, None, kind, nu=nu, budget=budget, **options)
         if self.diagonal:
             self._modules["statistics"] = DiagonalStatistics(in_features, n_classes)
 
@@ -64,44 +60,33 @@ class GaussianHead(StatisticsHead):
     def _shared(self) -> Tensor:
         """Return the shrunk covariance (h, h) of all classes, or its diagonal (h,)."""
         s = self.statistics
-        nothing_varies = s.rounding() ** 2
-        if self.diagonal:
-            variance = s.scatter.sum(dim=0) / s.total
-            level = float(variance.mean())
-            if level <= nothing_varies:
-                return torch.ones_like(variance)
-            few = 1 / (1 + s.total / 2)  # as a sample or two of the level would weigh
-            return variance * (1 - few) + level * few
-        covariance = s.pooled_scatter() / s.total
-        level = float(covariance.trace()) / self.in_features
-        identity = torch.eye(self.in_features, dtype=covariance.dtype, device=covariance.device)
-        if level <= nothing_varies:
-            return identity
-        shrinkage = oas(covariance, s.total)
-        return covariance * (1 - shrinkage) + identity * (shrinkage * level)
+        if not self.diagonal:
+            return shrink(s.pooled_scatter() / s.total, s, "oas")
+        variance = s.scatter.sum(dim=0) / s.total
+        level = float(variance.mean())
+        if level <= s.rounding() ** 2:  # nothing varies
+            return torch.ones_like(variance)
+        few = 1 / (1 + s.total / 2)  # as a sample or two of the level would weigh
+        return variance * (1 - few) + level * few
 
     def _factor(self, c: int, shared: Tensor) -> Tensor:
         """Return the Cholesky factor (h, h) of a class's covariance, or its deviations (h,)."""
         s = self.statistics
-        lower = s.scatter[c] if self.diagonal else s.scatter[c].tril() + s.scatter[c].tril(-1).mT
-        covariance = (lower + self.nu * shared) / (s.count[c] + self.nu)
+        own = s.scatter[c] if self.diagonal else symmetric(s.scatter[c])
+        covariance = (own + self.nu * shared) / (s.count[c] + self.nu)
         if self.diagonal:
-            factor, bad = covariance.sqrt(), bool((covariance <= 0).any())
+            found = None if bool((covariance <= 0).any()) else covariance.sqrt()
         else:
-            factor, failed = torch.linalg.cholesky_ex(covariance)
-            rounding = len(covariance) * torch.finfo(covariance.dtype).eps
-            pivots = factor.diagonal().square()
-            bad = bool(failed) or bool((pivots <= rounding * covariance.diagonal()).any())
-        if bad:
+            found = factor(covariance)
+        if found is None:
             raise DataError(
-                f"expected a covariance of class {c} that can be inverted, got a singular one of "
-                f"{int(s.count[c])} samples with {self.in_features} features: make the head with "
-                "nu above 0"
+                f"the covariance of class {c}, of {int(s.count[c])} samples with "
+                f"{self.in_features} features, is singular: make the head with nu above 0"
             )
-        return factor
+        return found
 
 
-class DiagonalStatistics(Resizable):
+class DiagonalStatistics(Precise):
     """Counts, means and the sums of squares of each feature around them, as ClassStatistics."""
 
     kind = "diagonal"
@@ -116,11 +101,6 @@ class DiagonalStatistics(Resizable):
             room = torch.zeros(n_classes, in_features, dtype=torch.float64)
             self.register_buffer(name, room)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Follow to another device, but stay in float64."""
-        super()._apply(lambda t: t.to(fn(t[:0]).device), recurse)  # type: ignore[no-untyped-call]
-        return self
-
     @property
     def total(self) -> int:
         """How many samples are in the statistics."""
@@ -132,10 +112,7 @@ class DiagonalStatistics(Resizable):
 
     def grow(self, n_classes: int) -> None:
         """Make room for more classes."""
-        for name in ("count", "mean", "scatter"):
-            old = getattr(self, name)
-            more = old.new_zeros(n_classes - old.shape[0], *old.shape[1:])
-            setattr(self, name, torch.cat([old, more]))
+        self.add_rows(n_classes, "count", "mean", "scatter")
 
     def add(self, z: Tensor, y: Tensor) -> None:
         """Take in a batch."""
@@ -143,7 +120,6 @@ class DiagonalStatistics(Resizable):
 
     def remove(self, z: Tensor, y: Tensor) -> None:
         """Take a batch out again, as if it had never been added."""
-        check_counts(y, self.count)
         check_whole_classes(z, y, self.count, self.mean, self.rounding())
         self._join(self._of(z, y), -1)
 
@@ -152,6 +128,13 @@ class DiagonalStatistics(Resizable):
         stays = torch.arange(self.count.numel(), device=self.count.device) != y
         self.count = self.count * stays
         self.mean, self.scatter = self.mean * stays[:, None], self.scatter * stays[:, None]
+
+    def rearrange(self, classes: Tensor, columns: Tensor | None) -> None:
+        """Number classes and columns anew; see ``Head._rearrange``."""
+        self.count, self.mean = self.count[classes], self.mean[classes]
+        self.scatter = self.scatter[classes]
+        if columns is not None:
+            self.mean, self.scatter = self.mean[:, columns], self.scatter[:, columns]
 
     def merge(self, other: "DiagonalStatistics") -> "DiagonalStatistics":
         """Return the statistics of both streams together."""

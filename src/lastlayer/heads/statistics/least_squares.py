@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lastlayer.blas import blas_threads
+from lastlayer.core.threads import blas_threads
+from lastlayer.heads.statistics.covariance import factor
 
 # Penalties tried, relative to the mean of the eigenvalues; steps of a quarter of a decade. A grid,
 # so that statistics equal but for rounding choose the same one.
@@ -183,8 +184,7 @@ def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
     found = penalty * moments.level
     shifted = moments.gram.clone()
     shifted.diagonal().add_(found)
-    factor, failed = torch.linalg.cholesky_ex(shifted)
-    rounding = len(shifted) * torch.finfo(shifted.dtype).eps
-    if bool(failed) or bool((factor.diagonal().square() <= rounding * shifted.diagonal()).any()):
+    root = factor(shifted)
+    if root is None:
         raise np.linalg.LinAlgError("singular")
-    return torch.cholesky_solve(moments.cross, factor), found
+    return torch.cholesky_solve(moments.cross, root), found

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from lastlayer.heads.answering import can_win
 from lastlayer.heads.graph import Value
 from lastlayer.heads.head import Preset
 from lastlayer.heads.prototypes import (
@@ -11,7 +12,7 @@ from lastlayer.heads.prototypes import (
     nearest_graph,
     temperature_of_distances,
 )
-from lastlayer.heads.statistics.head import FADES, StatisticsHead
+from lastlayer.heads.statistics.statistics_head import StatisticsHead
 
 
 class MeanHead(StatisticsHead):
@@ -46,13 +47,9 @@ class MeanHead(StatisticsHead):
         super().__init__(in_features, n_classes, preset, scatter="none", half_life=half_life)
         self._prototypes = Prototypes(self.statistics.mean)
 
-    def _why_not(self, ability: str) -> str:
-        return FADES
-
     def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
         """Return the layer whose largest logit z·p_i − ½‖p_i‖² is that of the nearest p_i."""
-        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
-        return nearest_as_linear(self.statistics.mean, known, dtype)
+        return nearest_as_linear(self.statistics.mean, can_win(self), dtype)
 
     def _refresh(self) -> None:
         self._prototypes = Prototypes(self.statistics.mean)
@@ -61,8 +58,7 @@ class MeanHead(StatisticsHead):
         return -logits.amax(dim=-1)
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
-        known = self.seen if self.preset == "exact" else torch.ones_like(self.seen)
-        return nearest_graph(z, self.statistics.mean, known)
+        return nearest_graph(z, self.statistics.mean, can_win(self))
 
     def _own_temperature(self) -> float:
         if self.fades:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lastlayer.blas import add_symmetric
+from lastlayer.core.blas import add_symmetric
 
 _ROOM = {"cpu": 16 << 20, "cuda": 1 << 28}  # bytes of a piece in float64
 _CACHE = 1 << 22  # bytes that stay in the cache from one pass to the next

@@ -4,12 +4,19 @@ A request to forget that passes may still be wrong, since statistics do not know
 What can be proven is that no set of samples has the mean, scatter or spread that would remain.
 """
 
+import math
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from lastlayer.errors import DataError
-from lastlayer.heads.impossible import ImpossibleError
+from lastlayer.errors import DataError, ImpossibleError
 from lastlayer.heads.statistics.moments import symmetric
+
+if TYPE_CHECKING:
+    from lastlayer.heads.statistics.class_statistics import ClassStatistics
+
+PRECISION = 1e-6  # how wrong, beside the spread of the data that stay, forgetting may leave them
 
 _EPS = torch.finfo(torch.float64).eps
 # Times what rounding does in one step: forgetting one after another adds it up, and means lose more
@@ -17,17 +24,6 @@ _EPS = torch.finfo(torch.float64).eps
 _MARGIN = 1e4
 _MEANS = 100.0  # the same for means, of which the rounding is known better
 _RANK = 1024  # features up to which eigenvalues are counted, which costs more than a factor
-
-
-def check_counts(y: Tensor, count: Tensor) -> None:
-    """Refuse more samples of a class than there are."""
-    size = torch.bincount(y, minlength=count.numel()).to(count)
-    lacking = size - count
-    if bool((lacking > 0).any()):
-        c = int(lacking.argmax())
-        raise DataError(
-            f"cannot forget {int(size[c])} samples of class {c}: only {int(count[c])} were learned"
-        )
 
 
 def check_whole_classes(z: Tensor, y: Tensor, count: Tensor, mean: Tensor, rounding: float) -> None:
@@ -95,7 +91,7 @@ def check_spread(left: Tensor, count: Tensor, least: Tensor) -> None:
     """Refuse sums of squares (n_classes, …) that are negative, or that one sample alone has.
 
     Args:
-        left: what remains; NaN where it is not known.
+        left: what remains.
         count: (n_classes,) how many samples remain.
         least: (n_classes, …) what may be rounding.
     """
@@ -105,4 +101,53 @@ def check_spread(left: Tensor, count: Tensor, least: Tensor) -> None:
         c = int(bad.reshape(len(bad), -1).any(dim=1).int().argmax())
         raise ImpossibleError(
             "what would remain is less than nothing, so some of them were never observed", c
+        )
+
+
+def slack_of(statistics: "ClassStatistics", z: Tensor) -> Tensor:
+    """Return ``slack`` of each class, or () of all, before rows (n, h) are taken off."""
+    s = statistics
+    largest = max(float(s.mean.abs().max()), *(float(end.abs()) for end in z.aminmax()))
+    away, worn = _EPS * largest, math.sqrt(float(s.wear))
+    count = s.count.to(s.mean.dtype)
+    if s.kind == "none":  # its wear is that of a mean
+        return slack(s.spread, count, away + worn)
+    traces = s.scatter.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
+    return slack(traces, count.sum() if s.kind == "pooled" else count, away, worn)
+
+
+def check_possible(statistics: "ClassStatistics", y: Tensor, least: Tensor) -> None:
+    """Refuse statistics that no samples could have after those of classes ``y`` were taken off."""
+    s = statistics
+    if s.kind == "none":
+        check_spread(s.spread, s.count, least)
+    elif s.kind == "pooled":
+        check_scatter(s.scatter, s.total, int((s.count > 0).sum()), float(least))
+    else:
+        for c in y.unique().tolist():
+            left = int(s.count[c])
+            check_scatter(s.scatter[c], left, min(left, 1), float(least[c]), c)
+
+
+def precision(statistics: "ClassStatistics") -> float:
+    """Return how wrong rounding may have made statistics, relative to the spread of the data."""
+    s = statistics
+    count = s.count.to(s.mean.dtype)
+    own = s.mean - (s.overall_mean() if int((count > 0).sum()) > 1 else 0)
+    between = float((own.square().sum(dim=1) * count).sum())
+    wrong = math.sqrt(float(s.wear))
+    if s.kind == "none":  # only its means decide
+        whole = math.sqrt(between / max(s.total, 1))
+    else:
+        whole = between + max(float(s.squares()), 0.0)
+    return wrong / whole if whole > 0 else float(wrong > 0)
+
+
+def check_precision(statistics: "ClassStatistics") -> None:
+    """Refuse statistics of which rounding has left too little."""
+    if (wrong := precision(statistics)) > PRECISION:
+        raise DataError(
+            "cannot forget exactly: the data seen were so much larger than what remains that "
+            f"rounding is {wrong:.0e} of it, and at most {PRECISION:.0e} is allowed; make a new "
+            "head and let it observe what remains"
         )

@@ -6,13 +6,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lastlayer.arguments import choice, flag
 from lastlayer.catalogue import Abilities
+from lastlayer.core.checks import choice, flag
 from lastlayer.heads.graph import Value, masked
-from lastlayer.heads.head import Preset
-from lastlayer.heads.statistics.budget import BUDGET
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
+from lastlayer.heads.statistics.statistics_head import BUDGET
 
 _COLUMNS = 1024  # of one product in a graph: classes · h
 
@@ -22,12 +21,11 @@ class QdaHead(GaussianHead):
 
     logit_c = −½ (z − μ_c)ᵀΣ_c⁻¹(z − μ_c) − ½ log|Σ_c| (+ log prior), Σ_c = (S_c + ν Σ)/(n_c + ν)
     with Σ the covariance that all classes share, shrunk by OAS. One Cholesky factor for each class,
-    made at the first question after a change. It is not the paper's: both presets are the same.
+    made at the first question after a change. It is not the paper's, and has no presets.
 
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        preset: "exact" or "paper", without a difference.
         nu: how many samples the shared covariance counts for in each class; None: 2 h.
         prior: "uniform" or "empirical".
         diagonal: keep and use variances only, h numbers for each class in place of h².
@@ -48,7 +46,6 @@ class QdaHead(GaussianHead):
         self,
         in_features: int,
         n_classes: int = 0,
-        preset: Preset = "exact",
         *,
         nu: float | None = None,
         prior: Literal["uniform", "empirical"] = "uniform",
@@ -58,7 +55,7 @@ class QdaHead(GaussianHead):
         choice(prior, ("uniform", "empirical"), "prior")
         flag(diagonal, "diagonal")
         options = {"prior": prior, "diagonal": diagonal}
-        super().__init__(in_features, n_classes, preset, nu=nu, budget=budget, **options)
+        super().__init__(in_features, n_classes, nu=nu, budget=budget, **options)
         self._factors: dict[int, Tensor] = {}
 
     @property

@@ -4,15 +4,14 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lastlayer.arguments import choice, flag, short
+from lastlayer.core.checks import choice, flag, short
 from lastlayer.errors import DataError, OptionError
-from lastlayer.heads.head import Preset
-from lastlayer.heads.linear_layer import linear_layer
 from lastlayer.heads.statistics.class_statistics import Scatter
-from lastlayer.heads.statistics.head import FADES, StatisticsHead
 from lastlayer.heads.statistics.least_squares import Moments, ridge
+from lastlayer.heads.statistics.moments import symmetric
+from lastlayer.heads.statistics.statistics_head import StatisticsHead
 
 Weigh = Literal["samples", "classes"]
 Penalty = float | Literal["auto", "gcv"]
@@ -23,12 +22,11 @@ class RidgeHead(StatisticsHead):
 
     With S the within-class scatter and μ̄ the overall mean: G = S + Σ n_c (μ_c − μ̄)(μ_c − μ̄)ᵀ, and
     w_c = (G + λ·tr(G)/h·I)⁻¹ n_c (μ_c − μ̄), intercept n_c/n − w_cᵀμ̄. Where nothing varies every
-    w_c is zero, and the largest class wins. It is not the paper's: both presets are the same.
+    w_c is zero, and the largest class wins. It is not the paper's, and has no presets.
 
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        preset: "exact" or "paper", without a difference.
         penalty: λ, relative to tr(G)/h, or "auto": the one under which the targets are most likely
             ("gcv", its name in 0.2, means the same).
         weigh: "samples" (each weighs the same) or "classes" (each class does). From one scatter
@@ -46,16 +44,12 @@ class RidgeHead(StatisticsHead):
     """
 
     name = "ridge"
-    weight: Tensor  # (n_classes, h), made anew by the first forward after a change
-    bias: Tensor  # (n_classes,)
-    centre: Tensor  # (h,) what features are measured from
     penalty: float  # λ·tr(G)/h as last used
 
     def __init__(
         self,
         in_features: int,
         n_classes: int = 0,
-        preset: Preset = "exact",
         *,
         penalty: Penalty = "auto",
         weigh: Weigh = "samples",
@@ -67,22 +61,8 @@ class RidgeHead(StatisticsHead):
         flag(per_class_scatter, "per_class_scatter")
         options = {"penalty": penalty, "weigh": weigh, "per_class_scatter": per_class_scatter}
         scatter: Scatter = "per_class" if per_class_scatter else "pooled"
-        super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
-        for name in ("weight", "bias", "centre"):
-            self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
-
-    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
-        """Return the head as it is now as an ordinary layer, to put on the network."""
-        bias = (self.bias - self.weight @ self.centre).masked_fill(~self.seen, -torch.inf)
-        return linear_layer(self.weight, bias, dtype)
-
-    def _why_not(self, ability: str) -> str:
-        if self.fades:
-            return FADES
-        return (
-            "it keeps one scatter for all classes; call forget(z, y) with the samples of the "
-            "class, or make the head with per_class_scatter=True"
-        )
+        super().__init__(in_features, n_classes, None, scatter, half_life=half_life, **options)
+        self._register("weight", "bias", "centre")
 
     def _refresh(self) -> None:
         by_class = self.options["weigh"] == "classes"
@@ -96,7 +76,7 @@ class RidgeHead(StatisticsHead):
             w, self.penalty = ridge(moments, None if asked == "auto" else float(asked))
         except np.linalg.LinAlgError:
             raise DataError(
-                f"expected a Gram matrix that can be inverted, got a singular one of "
+                f"the Gram matrix must be invertible, got a singular one of "
                 f"{self.statistics.total} samples with {self.in_features} features: make the head "
                 "with a larger penalty, or with 'auto'"
             ) from None
@@ -126,7 +106,7 @@ class RidgeHead(StatisticsHead):
         each = n / n_classes  # samples of a class
         if s.kind == "per_class":
             within = torch.einsum("c,chk->hk", each / count.clamp(min=1), s.scatter)
-            within = within.tril() + within.tril(-1).mT
+            within = symmetric(within)
         else:
             within = s.pooled_scatter() * (n / float(s.total))
         cross = apart.mT * each
@@ -144,10 +124,6 @@ class RidgeHead(StatisticsHead):
         """Return how many samples there are, as far as it is known: what fades has weights only."""
         return None if self.fades else int(self.statistics.total)
 
-    def _logits(self, z: Tensor) -> Tensor:
-        logits = torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
-        return logits.masked_fill(~self.seen, -torch.inf)
-
 
 def check_penalty(penalty: object) -> Penalty:
     """Return a penalty as it is kept; refuse anything else."""
@@ -156,4 +132,4 @@ def check_penalty(penalty: object) -> Penalty:
     # Head files of 0.2 say "gcv", the rule that they were made with, and learn on with ours.
     if isinstance(penalty, str) and penalty in ("auto", "gcv"):
         return "auto"
-    raise OptionError(f"expected penalty 'auto' or a number of at least 0, got {short(penalty)}")
+    raise OptionError(f"penalty must be 'auto' or a number of at least 0, got {short(penalty)}")

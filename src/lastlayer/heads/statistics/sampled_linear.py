@@ -4,15 +4,13 @@ from collections.abc import Iterator
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lastlayer.arguments import choice, whole
 from lastlayer.catalogue import Abilities
-from lastlayer.heads.head import Preset
-from lastlayer.heads.linear_layer import linear_layer
-from lastlayer.heads.statistics.budget import BUDGET
+from lastlayer.core.checks import choice, whole
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
+from lastlayer.heads.statistics.statistics_head import BUDGET
 
 STEPS, BATCH, RATE = 500, 2048, 0.05
 AHEAD = 64  # rows of noise of a class that are multiplied at once, at least
@@ -24,12 +22,11 @@ class SampledLinearHead(GaussianHead):
     As SLCA's classifier alignment (Zhang et al. 2023), with exact statistics. It is a function of
     statistics and seed alone: at the first question after a change it is trained from zero, by a
     fixed number of steps of Adam, each on new samples, in coordinates in which the covariance that
-    all classes share is the identity. It is not the paper's: both presets are the same.
+    all classes share is the identity. It is not the paper's, and has no presets.
 
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        preset: "exact" or "paper", without a difference.
         nu: how many samples the shared covariance counts for in each class; None: 2 h.
         prior: "empirical" (a class is drawn as often as it was seen) or "uniform".
         steps: of training; each costs about 2048 · h · (h/2 + 2 n_classes) multiplications.
@@ -45,16 +42,12 @@ class SampledLinearHead(GaussianHead):
 
     name = "sampled_linear"
     smaller = "use a head that keeps one scatter for all classes, slda or ridge"
-    weight: Tensor  # (n_classes, h), trained anew by the first forward after a change
-    bias: Tensor  # (n_classes,)
-    centre: Tensor  # (h,) what features are measured from
     root: Tensor  # (h, h) the Cholesky factor of the covariance that all classes share
 
     def __init__(
         self,
         in_features: int,
         n_classes: int = 0,
-        preset: Preset = "exact",
         *,
         nu: float | None = None,
         prior: Literal["empirical", "uniform"] = "empirical",
@@ -66,19 +59,14 @@ class SampledLinearHead(GaussianHead):
         whole(steps, "steps", least=1)
         whole(seed, "seed", least=0)
         options = {"prior": prior, "steps": steps, "seed": seed}
-        super().__init__(in_features, n_classes, preset, nu=nu, budget=budget, **options)
-        for name in ("weight", "bias", "centre", "root"):
-            self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
+        super().__init__(in_features, n_classes, nu=nu, budget=budget, **options)
+        self._register("weight", "bias", "centre", "root")
 
     @property
     def abilities(self) -> Abilities:
         """Every class has a scatter of its own; answers are a linear layer's."""
         able = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
         return Abilities(linear=True, **able)
-
-    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
-        """Return the layer itself, to put on the network."""
-        return linear_layer(self.weight, self.bias - self.weight @ self.centre, dtype)
 
     def _refresh(self) -> None:
         s, shared = self.statistics, self._shared()
@@ -139,10 +127,6 @@ class SampledLinearHead(GaussianHead):
                 averaged += state.weight
         averaged /= steps - (steps + 1) // 2
         return averaged[:, :-1], averaged[:, -1]
-
-    def _logits(self, z: Tensor) -> Tensor:
-        logits = torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
-        return logits.masked_fill(~self.seen, -torch.inf)
 
 
 def _noise(

@@ -3,16 +3,15 @@
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lastlayer.arguments import choice, flag, short
 from lastlayer.catalogue import Abilities
+from lastlayer.core.checks import choice, flag, short
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
-from lastlayer.heads.linear_layer import linear_layer
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import factor, shared_root
-from lastlayer.heads.statistics.head import FADES, StatisticsHead
+from lastlayer.heads.statistics.statistics_head import StatisticsHead
 
 PAPER_SHRINKAGE = 1e-4
 
@@ -45,9 +44,6 @@ class SldaHead(StatisticsHead):
 
     name = "slda"
     streams = True
-    weight: Tensor  # (n_classes, h), made anew by the first forward after a change
-    bias: Tensor  # (n_classes,)
-    centre: Tensor  # (h,) what features are measured from
     root: Tensor  # (h, h) the Cholesky factor of the shrunk covariance
 
     def __init__(
@@ -65,7 +61,7 @@ class SldaHead(StatisticsHead):
             isinstance(shrinkage, int | float) and 0 <= shrinkage <= 1
         ):
             raise OptionError(
-                f"expected shrinkage 'oas' or a number in [0, 1], got {short(shrinkage)}"
+                f"shrinkage must be 'oas' or a number in [0, 1], got {short(shrinkage)}"
             )
         choice(prior, ("uniform", "empirical"), "prior")
         choice(preset, ("exact", "paper"), "preset")
@@ -79,8 +75,7 @@ class SldaHead(StatisticsHead):
         if preset == "paper":
             scatter = "running"
         super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
-        for name in ("weight", "bias", "centre", "root"):
-            self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
+        self._register("weight", "bias", "centre", "root")
 
     @property
     def abilities(self) -> Abilities:
@@ -88,21 +83,9 @@ class SldaHead(StatisticsHead):
         return super().abilities if self.preset == "exact" else Abilities(linear=True)
 
     def _why_not(self, ability: str) -> str:
-        if self.fades:
-            return FADES
         if self.preset == "paper":
             return "its covariance depends on the order of the data; preset 'exact' can"
-        return (
-            "it keeps one scatter for all classes; call forget(z, y) with the samples of the "
-            "class, or make the head with per_class_scatter=True"
-        )
-
-    def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
-        """Return the head as it is now as an ordinary layer, to put on the network."""
-        bias = self.bias - self.weight @ self.centre
-        if self.preset == "exact":
-            bias = bias.masked_fill(~self.seen, -torch.inf)
-        return linear_layer(self.weight, bias, dtype)
+        return super()._why_not(ability)
 
     def _refresh(self) -> None:
         s = self.statistics
@@ -115,7 +98,7 @@ class SldaHead(StatisticsHead):
             root = factor(_shrink_to_identity(s.pooled_scatter() / max(s.total, 1)))
         if root is None:
             raise DataError(
-                f"expected a covariance that can be inverted, got a singular one of {s.total} "
+                f"the covariance must be invertible, got a singular one of {s.total} "
                 f"samples with {self.in_features} features: make the head with a larger shrinkage"
                 + ("" if self.options["shrinkage"] == "oas" else ", or with 'oas'")
             )
@@ -125,14 +108,8 @@ class SldaHead(StatisticsHead):
         if self.options["prior"] == "empirical":
             self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
 
-    def _can_win(self) -> Tensor:
-        return self.seen if self.preset == "exact" else torch.ones_like(self.seen)
-
     def _shared_root(self) -> Tensor:
         return self.root
-
-    def _logits(self, z: Tensor) -> Tensor:
-        return torch.addmm(self.bias, z.to(self.weight) - self.centre, self.weight.mT)
 
 
 _DEFAULTS = {"shrinkage": "oas", "prior": "uniform", "per_class_scatter": False}

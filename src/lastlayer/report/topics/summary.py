@@ -9,15 +9,26 @@ import polars as pl
 
 from lastlayer.catalogue import SCENARIOS
 from lastlayer.catalogue import thrift as catalogue_thrift
-from lastlayer.report.chart import DATA, POINTS, layer_scale, marker_scale, sized, told, with_band
-from lastlayer.report.drift import MEANING, data_name
-from lastlayer.report.looks import place_of
-from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, Topic, by_stream
-from lastlayer.report.shown import Table, number, spread, words
-from lastlayer.report.topics.preliminary import IID
-from lastlayer.report.topics.ranking import Standing, standings
+from lastlayer.report.charts import DATA, POINTS, sized, told, with_band
+from lastlayer.report.data_names import MEANING, data_name
+from lastlayer.report.looks import layer_scale, marker_scale, place_of
+from lastlayer.report.section import (
+    Figure,
+    Panel,
+    Plot,
+    Row,
+    Section,
+    Table,
+    Tables,
+    Topic,
+    by_stream,
+    number,
+    spread,
+    words,
+)
+from lastlayer.report.topics.accuracy import ACCURACY
 from lastlayer.report.topics.runs import REFERENCES, SETS
-from lastlayer.report.topics.streams import ACCURACY
+from lastlayer.report.topics.standings import Standing, standings
 from lastlayer.results.tables import thrift
 
 AXIS = f"final {POINTS}"
@@ -45,12 +56,16 @@ def bounds(tables: Tables) -> dict[tuple[str, str], Row]:
         }
         for row in tables["references"].iter_rows(named=True)
     }  # fmt: skip
-    return _best_heads(tables["iid"]) | known
+    return _best_heads(tables) | known
 
 
-def _best_heads(iid: pl.DataFrame) -> dict[tuple[str, str], Row]:
+def _best_heads(tables: Tables) -> dict[tuple[str, str], Row]:
     """Return for features and label the best head without a mask on all data at once."""
-    whole = iid.filter(pl.col("subset").is_null(), pl.col("mean").is_not_null(), mask="none")
+    if "iid" not in tables:
+        return {}
+    whole = tables["iid"].filter(
+        pl.col("subset").is_null(), pl.col("mean").is_not_null(), mask="none"
+    )
     parts = whole.group_by("features", "label", maintain_order=True)
     return {(str(key[0]), str(key[1])): best_of(part) for key, part in parts}
 
@@ -71,7 +86,7 @@ def section(tables: Tables) -> Section | None:
             if row
         ]
     if not rows:
-        return _without_streams(_best_heads(tables["iid"]))
+        return _without_streams(_best_heads(tables))
     figure = Figure(("summary",), "The best head of each stream", *_chart(rows, len(lines)))
     linear_too = " and the linear layer" if any(row["role"] == LINEAR for row in rows) else ""
     bars = {row["name"] == SOFTMAX for row in rows if row["role"] == BOUND}
@@ -81,10 +96,11 @@ def section(tables: Tables) -> Section | None:
         f"For each stream the best head{linear_too}{bar}. Lines are deviations over orders of the "
         "tasks."
     )
-    return Section("summary", "Summary", lines, [Panel(caption, [figure])], [_table(rows)])
+    panels = [Panel(caption, [figure])]
+    return Section("summary", "Summary", lines, panels, [_table(rows)], listed=True)
 
 
-TOPIC = Topic(section, needs=[ACCURACY], also=[IID, SETS, REFERENCES])
+TOPIC = Topic(section, needs=[ACCURACY], also=[SETS, REFERENCES], reads=["iid"])
 
 
 def answer(tables: Tables) -> str:
@@ -160,7 +176,7 @@ def _without_streams(bound: dict[tuple[str, str], Row]) -> Section | None:
         f"{spread(best['mean'], best['deviation']).text} %."
         for (features, label), best in bound.items()
     ]
-    return Section("summary", "Summary", lines) if lines else None
+    return Section("summary", "Summary", lines, listed=True) if lines else None
 
 
 def _say(title: str, found: list[Standing], limit: Row | None, linear: Row | None) -> str:

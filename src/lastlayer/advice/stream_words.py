@@ -1,0 +1,339 @@
+"""The stream in words: what arrives when, what moves, and what is odd."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lastlayer.evaluate.stream import Stream
+
+SHUFFLES = 199  # of the test whether classes move
+FALSE_ALARM = 0.01  # how often it tells of a class that moves where none does
+MOVED_ROWS = 10_000  # at most are looked at for it
+MOVED_SIZE = 32  # features they are projected to
+NEIGHBOURS = 5
+ASKED_ROWS = 2_000  # of whose neighbours the labels are looked at
+AMONG_ROWS = 20_000
+HASHED = 1 << 20  # numbers at a time
+FEW_PER_CLASS = 5
+SHOWN = 5  # rows or names, of many
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What a stream is like."""
+
+    kind: str  # "all at once", "incremental", "lifelong" or "mixed"
+    presence: NDArray[np.int64]  # (tasks, classes) rows
+    returning: tuple[int, ...]  # classes that come in several tasks
+    moved: tuple[int, ...] | None  # of them, those shown to move; None: it cannot be tested
+    shift: float | None  # how far their means move, typically, in spreads of a class
+    duplicates: int  # test rows that are training rows too
+    copies: int  # training rows that are there before, with the same label
+    conflicting: int  # training rows that are there more than once, with different labels
+    odd: tuple[int, ...]  # asked rows whose neighbours all carry another label
+    asked: int  # rows whose neighbours were looked at
+    sentences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+
+def describe(stream: Stream, seed: int = 0) -> Description:
+    """Describe a stream.
+
+    Args:
+        stream: the stream.
+        seed: of the shuffling, and of the rows that are looked at if there are many.
+
+    >>> import lastlayer as ll
+    >>> from lastlayer.evaluate.stream import lay_out
+    >>> print(describe(lay_out(ll.load_features("cifar10"), "cifar10")).sentences[0])
+    5 tasks, each with 2 new classes; none return: the stream is incremental.
+    """
+    presence = _presence(stream)
+    returning = tuple(np.flatnonzero((presence > 0).sum(axis=0) > 1).tolist())
+    kind = _kind(presence)
+    moved, shift = moved_classes(stream, returning, seed) if returning else ((), None)
+    duplicates, copies, conflicting = _duplicates(stream)
+    odd, asked = odd_rows(stream, seed)
+    found = Description(
+        kind, presence, returning, moved, shift, duplicates, copies, conflicting, odd, asked, ()
+    )
+    sentences = (
+        *_arrivals(found),
+        *_movement(found, stream),
+        *_balance(found, stream),
+        *_oddities(found, stream),
+        *stream.notes,
+    )
+    return Description(**{**vars(found), "sentences": tuple(sentences)})
+
+
+def _presence(stream: Stream) -> NDArray[np.int64]:
+    counts = [stream.y[rows].bincount(minlength=stream.n_classes) for rows in stream.tasks]
+    return torch.stack(counts).numpy()
+
+
+def _kind(presence: NDArray[np.int64]) -> str:
+    there = presence > 0
+    known = there.any(axis=0)
+    if len(presence) == 1:
+        return "all at once"
+    if (there[:, known].sum(axis=0) == 1).all():
+        return "incremental"
+    return "lifelong" if there[:, known].all() else "mixed"
+
+
+def moved_classes(
+    stream: Stream, returning: Sequence[int], seed: int = 0
+) -> tuple[tuple[int, ...] | None, float | None]:
+    """Test which returning classes have moved between tasks by more than chance.
+
+    The tasks of a class's rows (or of its sources, where rows have one) are shuffled; a class has
+    moved if its means differ by more than the largest difference of any class in all but 1 % of
+    the shuffles. Also returns how far they move: the typical distance of a task's mean from the
+    class's, beyond chance, as a multiple of the class's spread.
+    """
+    z, cell, task = _samples(stream, returning, seed)
+    if not len(z):
+        return None, None
+    between = _between(z, cell, task)
+    shuffled = _shuffled(z, cell, task, seed)
+    spread = _spread(z, cell)
+    known = spread > 0
+    if not known.any():
+        return None, None
+    ratio, chance = between[known] / spread[known], shuffled[:, known] / spread[known]
+    # Classes of few rows vary more by chance: each is measured by its own shuffles.
+    scale = np.maximum(chance.std(axis=0), 1e-12)
+    most = ((chance - chance.mean(axis=0)) / scale).max(axis=1)
+    limit = np.sort(most)[-max(1, round(FALSE_ALARM * (SHUFFLES + 1)))]
+    far = (ratio - chance.mean(axis=0)) / scale > limit
+    classes = np.asarray(returning)[known]
+    beyond = np.sqrt(np.maximum(ratio - chance.mean(axis=0), 0))
+    return tuple(classes[far].tolist()), float(np.median(beyond))
+
+
+Arrays = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
+
+
+def _samples(stream: Stream, returning: Sequence[int], seed: int) -> Arrays:
+    """Return features, class and task of the items to shuffle: rows, or means of sources."""
+    random = np.random.default_rng(seed)
+    y, task = stream.y.numpy(), stream.task_of.numpy()
+    place = np.full(stream.n_classes, -1)
+    place[list(returning)] = np.arange(len(returning))
+    rows = np.flatnonzero((task >= 0) & (place[y] >= 0))
+    if len(rows) > MOVED_ROWS and stream.group is None:
+        rows = np.sort(random.choice(rows, MOVED_ROWS, replace=False))
+    z = _projected(stream.z[torch.from_numpy(rows)].float(), seed).numpy()
+    cell, of_task = place[y[rows]], task[rows]
+    if stream.group is not None:
+        keys = np.stack([stream.group.numpy()[rows], cell, of_task], axis=1)
+        unique, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+        sums = np.zeros((len(unique), z.shape[1]))
+        np.add.at(sums, inverse.reshape(-1), z)
+        z, cell, of_task = sums / counts[:, None], unique[:, 1], unique[:, 2]
+    order = np.argsort(cell, kind="stable")
+    return z[order].astype(np.float64), cell[order], of_task[order]
+
+
+def _projected(z: Tensor, seed: int) -> Tensor:
+    if z.shape[1] <= MOVED_SIZE:
+        return z.double()
+    random = torch.Generator().manual_seed(seed)
+    basis = torch.linalg.qr(torch.randn(z.shape[1], MOVED_SIZE, generator=random))[0]
+    projected: Tensor = (z @ basis).double()
+    return projected
+
+
+def _between(
+    z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return each class's mean squared distance of its tasks' means from its own mean."""
+    n_cells, n_tasks = int(cell.max()) + 1, int(task.max()) + 1
+    key = cell * n_tasks + task
+    count = np.bincount(key, minlength=n_cells * n_tasks).astype(np.float64)
+    sums = np.zeros((n_cells * n_tasks, z.shape[1]))
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    sums[key[order][starts]] = np.add.reduceat(z[order], starts, axis=0)
+    whole = sums.reshape(n_cells, n_tasks, -1).sum(axis=1)
+    n = count.reshape(n_cells, n_tasks).sum(axis=1)
+    parts = np.square(sums).sum(axis=1) / np.maximum(count, 1)
+    mean = parts.reshape(n_cells, n_tasks).sum(axis=1) / n
+    apart: NDArray[np.float64] = mean - np.square(whole).sum(axis=1) / n**2
+    return apart
+
+
+def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return each class's mean squared distance of the shuffled items from its mean."""
+    n = np.bincount(cell)
+    starts = np.flatnonzero(np.diff(cell, prepend=-1))
+    mean = np.add.reduceat(z, starts, axis=0) / n[:, None]
+    spread: NDArray[np.float64] = np.bincount(cell, np.square(z - mean[cell]).sum(axis=1)) / n
+    return spread
+
+
+def _shuffled(
+    z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64], seed: int
+) -> NDArray[np.float64]:
+    """Return the result of ``_between`` for shuffled tasks: (shuffles, classes)."""
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(SHUFFLES):
+        within = np.lexsort((random.random(len(cell)), cell))
+        found.append(_between(z, cell, task[within]))
+    return np.stack(found)
+
+
+def _duplicates(stream: Stream) -> tuple[int, int, int]:
+    """Count test rows that are training rows too, copies of training rows, and those relabelled."""
+    train = _hashes(stream.z)[stream.rows.numpy()]
+    y = stream.y[stream.rows].numpy()
+    order = np.lexsort((y, train))
+    same = train[order][1:] == train[order][:-1]
+    alike = y[order][1:] == y[order][:-1]
+    copies, conflicting = int((same & alike).sum()), int((same & ~alike).sum())
+    if stream.test_z is None:
+        return 0, copies, conflicting
+    return int(np.isin(_hashes(stream.test_z), train).sum()), copies, conflicting
+
+
+def _hashes(z: Tensor) -> NDArray[np.int64]:
+    """Return a hash for each row: equal rows have equal ones, others hardly ever."""
+    random = np.random.default_rng(0)
+    factors = random.integers(1, 2**62, size=z.shape[1], dtype=np.int64) | 1
+    found = [
+        ((part.float() + 0.0).contiguous().numpy().view(np.int32) * factors).sum(axis=1)
+        for part in z.split(max(1, HASHED // z.shape[1]))  # −0 and 0 are the same
+    ]
+    return np.concatenate(found)
+
+
+def odd_rows(stream: Stream, seed: int = 0) -> tuple[tuple[int, ...], int]:
+    """Return rows whose nearest neighbours all have another label, and how many were checked."""
+    random = torch.Generator().manual_seed(seed)
+    rows = stream.rows[torch.randperm(len(stream.rows), generator=random)]
+    among, asked = rows[:AMONG_ROWS], rows[:ASKED_ROWS]
+    if len(among) <= NEIGHBOURS:
+        return (), 0
+    z = stream.z[among].double()
+    square = z.square().sum(1)
+    odd = []
+    for start in range(0, len(asked), 256):
+        own = torch.arange(start, min(start + 256, len(asked)))
+        distance = square - 2 * z[own] @ z.T
+        distance[torch.arange(len(own)), own] = torch.inf
+        nearest = distance.topk(NEIGHBOURS, largest=False).indices
+        other = (stream.y[among][nearest] != stream.y[asked][own, None]).all(dim=1)
+        odd.append(asked[own[other]])
+    return tuple(sorted(torch.cat(odd).tolist())), len(asked)
+
+
+def _arrivals(found: Description) -> list[str]:
+    there = found.presence > 0
+    n_tasks, n_classes = len(there), int(there.any(axis=0).sum())
+    if n_tasks == 1:
+        return [f"One task with all {n_classes} classes: everything arrives at once."]
+    first = there.argmax(axis=0)[there.any(axis=0)]
+    new = np.bincount(first, minlength=n_tasks)
+    if found.kind == "lifelong":
+        return [f"{n_tasks} tasks, each with all {n_classes} classes: the stream is lifelong."]
+    fresh = f"{new[0]}" if (new == new[0]).all() else f"{new.min()} to {new.max()}"
+    if found.kind == "incremental":
+        return [
+            f"{n_tasks} tasks, each with {fresh} new {_plural(new.max(), 'class', 'classes')}; "
+            "none return: the stream is incremental."
+        ]
+    later = int(new[1:].sum())
+    return [
+        f"{n_tasks} tasks; the first brings {new[0]} of {n_classes} classes, later ones {later} "
+        f"more, and {len(found.returning)} return in other tasks: the stream is mixed."
+    ]
+
+
+def _plural(n: float, one: str, many: str) -> str:
+    return one if n == 1 else many
+
+
+def _movement(found: Description, stream: Stream) -> list[str]:
+    if not found.returning:
+        return []
+    what = "sources" if stream.group is not None else "rows"
+    rate = f"{FALSE_ALARM:.0%} false alarms: {what} shuffled between tasks {SHUFFLES} times"
+    if found.moved is None:
+        return ["Whether returning classes move cannot be tested: their features do not vary."]
+    if not found.moved:
+        return [
+            f"No returning class is shown to move between tasks ({rate}): the tasks look alike."
+        ]
+    return [
+        f"{len(found.moved)} of {len(found.returning)} returning classes move between tasks "
+        f"({rate}); the mean of a class in a task is typically {found.shift:.2f} times the class's "
+        "spread away from its overall mean."
+    ]
+
+
+def _balance(found: Description, stream: Stream) -> list[str]:
+    counts = found.presence.sum(axis=0)
+    seen = counts[counts > 0]
+    text = f"{int(seen.sum())} training rows, from {seen.min()} to {seen.max()} for a class"
+    sentences = [f"{text} (median {np.median(seen):g})."]
+    if seen.max() >= 10 * seen.min():
+        sentences.append(
+            f"The largest class has {seen.max() / seen.min():.0f} times the rows of the smallest: "
+            "accuracies count rows, so large classes weigh more."
+        )
+    single = np.flatnonzero(counts == 1)
+    if len(single):
+        sentences.append(
+            f"{len(single)} {_plural(len(single), 'class has', 'classes have')} a single row "
+            f"({_some([stream.names[c] for c in single])}): learned from but never judged by, and "
+            "the mean of such a class is that row."
+        )
+    never = np.flatnonzero(counts == 0)
+    if len(never):
+        sentences.append(
+            f"{len(never)} {_plural(len(never), 'class has', 'classes have')} no training row "
+            f"({_some([stream.names[c] for c in never])}), so no head can know "
+            f"{_plural(len(never), 'it', 'them')}."
+        )
+    return sentences
+
+
+def _oddities(found: Description, stream: Stream) -> list[str]:
+    sentences = []
+    if found.duplicates and stream.test_z is not None:
+        sentences.append(
+            f"{found.duplicates} of {len(stream.test_z)} test rows are also training rows: test "
+            "accuracies are too optimistic."
+        )
+    if found.copies:
+        copies = _plural(
+            found.copies, "row is an exact copy of another", "rows are exact copies of others"
+        )
+        sentences.append(
+            f"{found.copies} training {copies}, so held-out rows are easier than new ones: drop "
+            "the copies, or name the source of each row with --group."
+        )
+    if found.conflicting:
+        occur = _plural(found.conflicting, "row occurs", "rows occur")
+        sentences.append(f"{found.conflicting} training {occur} again with another label.")
+    if found.odd:
+        of = "" if found.asked == len(stream.rows) else " checked"
+        sentences.append(
+            f"{len(found.odd)} of {found.asked} rows{of} have {NEIGHBOURS} nearest neighbours that "
+            f"all have another label (rows {_some(list(map(str, found.odd)))}): wrong labels, or "
+            "classes that overlap."
+        )
+    return sentences
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown}, …"

@@ -1,0 +1,79 @@
+"""The arguments and options that several verbs share, each with its one help text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastlayer.catalogue import forms_of_scenarios
+from lastlayer.errors import OptionError
+
+
+def _not_a_table(head: Path) -> Path:
+    """Refuse a table where a head belongs: both are files, and their order is easily forgotten."""
+    from lastlayer.data.load import TABLES
+
+    if head.suffix.lower() in TABLES:
+        raise OptionError(
+            f"the first argument must be a head, as lastlayer fit writes it, but {head} is a table"
+        )
+    return head
+
+
+Head = Annotated[Path, typer.Argument(help="The file of a head.", callback=_not_a_table)]
+Features = Annotated[
+    str, typer.Argument(help="A features file, cifar10 or cifar100, or a table that import takes.")
+]
+Rows = Annotated[str, typer.Option(help="train, validation, test or all.")]
+Label = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of labels; not needed for a features file, or if it is called y, label or "
+        "target."
+    ),
+]
+Embedding = Annotated[
+    str | None,
+    typer.Option(
+        help="Column of embeddings of a table, or columns by prefix ('z_*') or range "
+        "(z_0:z_383); not needed if there is only one."
+    ),
+]
+Scenario = Annotated[
+    str | None,
+    typer.Option(
+        help=f"A name (lastlayer list scenarios), or one of {forms_of_scenarios()}; "
+        "with /LABEL at the end, that label is learned."
+    ),
+]
+Incremental = Annotated[
+    str | None,
+    typer.Option(
+        help="New classes in each task: 5 for five tasks, or 4,3,3 for the classes of each."
+    ),
+]
+By = Annotated[str | None, typer.Option(help="A task for each value of this column.")]
+Heads = Annotated[list[str] | None, typer.Option(help="These heads only: a,b; may be repeated.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
+Broken = Annotated[str, typer.Option(help="What to do about a broken file: stop or skip.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Ray = Annotated[
+    str | None, typer.Option(help="Work on a Ray cluster: its address, auto, or local.")
+]
+HeadOut = Annotated[
+    Path | None,
+    typer.Option(
+        help="File to write the head to; by default, a head from a file is changed in place."
+    ),
+]
+FeaturesOut = Annotated[Path, typer.Option(help="The features file to write.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
+
+
+def heads_in(texts: list[str] | None) -> list[str] | None:
+    """Return the heads that ``--heads`` names; None: it was not given.
+
+    >>> heads_in(["mean,slda", "knn"])
+    ['mean', 'slda', 'knn']
+    """
+    return [name for text in texts or () for name in text.split(",") if name] or None

@@ -1,0 +1,180 @@
+"""Files: opened with errors that name them, and written completely or not at all."""
+
+import os
+import stat
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+
+from lastlayer.core.checks import a_path, short
+from lastlayer.core.names import printable
+from lastlayer.errors import (
+    FileFormatError,
+    LastLayerError,
+    MissingFileError,
+    ReadError,
+    WriteError,
+)
+
+# How much a small file may grow in memory: more is a mistake, or an attempt to fill the memory.
+FLOOR = 256 << 20  # bytes that any file may unpack to
+FACTOR = 64  # and a file of more than 4 MiB, this many times its own size
+NAMES = 1000  # of a folder, among which a misspelt one is looked for
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator[Path]:
+    """Yield the path of a file to read; every error inside the block names that file.
+
+    Args:
+        path: The file. It must be an ordinary one: a pipe or a device might never end.
+        what: What it should be, such as "a .npz file".
+        hint: What to do about it, added to a message.
+
+    >>> with reading("nothing.npz", "a .npz file") as path:
+    ...     path.read_bytes()
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.MissingFileError: expected a .npz file at nothing.npz, but there is none
+    """
+    place, after = a_path(path), f"; {hint}" if hint else ""
+    check_ordinary(place, what, hint)
+    try:
+        yield place
+    except LastLayerError:
+        raise
+    except MemoryError as error:
+        raise FileFormatError(
+            f"expected {what}, but {place} asks for more memory than there is{after}"
+        ) from error
+    except OSError as error:
+        if error.errno is None:  # Pillow, say, of what it cannot make sense of
+            raise _damaged(what, place, error, after) from error
+        raise ReadError(f"cannot read {place}: {say(error)}{after}") from error
+    except Exception as error:  # a damaged file may raise anything
+        raise _damaged(what, place, error, after) from error
+    except BaseException as error:
+        # Polars panics with an error that is not an Exception: no reason to end the program.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _damaged(what, place, error, after) from error
+
+
+def a_folder(folder: str | os.PathLike[str]) -> Path:
+    """Return the path of a folder, which need not exist; refuse one the system cannot look up."""
+    path = a_path(folder, "folder")
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # whoever needs it says what it needs there
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise ReadError(f"cannot read {short(path)}: {say(error)}") from error
+    return path
+
+
+def check_ordinary(path: Path, what: str, hint: str = "") -> None:
+    """Refuse a missing file, and anything but an ordinary one: a folder, a pipe, a device."""
+    after = f"; {hint}" if hint else ""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        hints = f"{_nearest(path)}{after}"
+        raise MissingFileError(f"expected {what} at {path}, but there is none{hints}") from None
+    except (OSError, ValueError) as error:
+        raise ReadError(f"cannot read {path}: {say(error)}{after}") from error
+    if stat.S_ISDIR(mode):
+        raise MissingFileError(f"expected {what} at {path}, but that is a folder{after}")
+    if not stat.S_ISREG(mode):
+        raise FileFormatError(f"expected {what}, but {path} is a pipe or a device{after}")
+
+
+def _nearest(path: Path) -> str:
+    """Return a question about the nearest name in the folder, if one is near."""
+    try:
+        names = {Path(e.name).stem: e.name for e in islice(os.scandir(path.parent), NAMES)}
+    except OSError:  # the folder is missing too, or may not be read
+        return ""
+    near = get_close_matches(path.stem[:200], names, n=1, cutoff=0.7)
+    return f"; did you mean '{printable(str(path.parent / names[near[0]]))}'?" if near else ""
+
+
+def check_growth(path: Path, size: int, what: str) -> None:
+    """Refuse a file that would unpack to ``size`` bytes in memory, more than it may take."""
+    allowed = max(FLOOR, FACTOR * path.stat().st_size)
+    if size > allowed:
+        raise FileFormatError(
+            f"{what} of {path} would take {size / 2**20:,.0f} MiB in memory, and a file of its "
+            f"size may take {allowed / 2**20:,.0f} MiB: split it, or write it without compression"
+        )
+
+
+def check_archive(path: Path, what: str) -> None:
+    """Refuse a zip archive that unpacks to more than its size allows."""
+    with zipfile.ZipFile(path) as archive:
+        check_growth(path, sum(entry.file_size for entry in archive.infolist()), what)
+
+
+def _damaged(what: str, path: Path, error: BaseException, after: str) -> FileFormatError:
+    return FileFormatError(
+        f"expected {what}, but {path} is not one, or is damaged: {say(error)}{after}"
+    )
+
+
+def say(error: BaseException) -> str:
+    """Return the first line of an error; some libraries write a page."""
+    said = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    line = str(said).splitlines()[0]
+    return line if len(line) <= 300 else f"{line[:299]}…"
+
+
+_ONE_AT_A_TIME = Lock()  # the umask is the process's, and can only be read by setting another
+
+
+def followed(path: Path) -> Path:
+    """Return the file that links lead to, whether it is there or not; ``path`` if it is no link.
+
+    To replace a link would leave the old content where it points to, and every other link to it
+    unchanged.
+    """
+    if not path.is_symlink():
+        return path
+    try:
+        target = path.resolve()
+    except (OSError, RuntimeError):  # Python before 3.13 says of a loop that it is one
+        target = path
+    if target.is_symlink():
+        raise WriteError(f"cannot write {path}: its links lead in a circle")
+    return target
+
+
+@contextmanager
+def in_place_of(path: Path) -> Iterator[Path]:
+    """Yield a file to write to; it replaces ``path``, or what a link leads to, if all goes well.
+
+    An interrupted write leaves what was there before. Folders are made as they are needed.
+    """
+    path = followed(path)
+    try:
+        if path.exists() and not path.is_file():
+            raise WriteError(f"expected a file to write, but {path} is a folder or a device")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        os.close(descriptor)
+        try:
+            yield Path(unfinished)
+            with _ONE_AT_A_TIME:
+                umask = os.umask(0)
+                os.umask(umask)
+            os.chmod(unfinished, 0o666 & ~umask)
+            os.replace(unfinished, path)
+        finally:
+            Path(unfinished).unlink(missing_ok=True)
+    except OSError as error:
+        if isinstance(error, WriteError):
+            raise
+        raise WriteError(f"cannot write {path}: {error}") from error

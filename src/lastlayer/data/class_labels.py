@@ -1,0 +1,123 @@
+"""The labels of a classifier, of any type, and the classes 0…N−1 that they are to its head."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import unique_labels
+from torch import Tensor
+
+from lastlayer.core.checks import kind_of, short
+from lastlayer.core.names import class_name, look_up
+from lastlayer.errors import LabelError, MergeError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLabels:
+    """Labels, each with its class; frozen, so that other threads see all or none of the new ones.
+
+    >>> labels = ClassLabels.of(np.array(["dog"])).with_new(np.array(["cat"]))
+    >>> labels.ordered.tolist(), labels.column.tolist(), labels.names
+    (['cat', 'dog'], [1, 0], ['dog', 'cat'])
+    """
+
+    ordered: Array  # (n,) sorted, as scikit-learn wants them
+    column: Array  # (n,) int64, the class of each
+
+    @classmethod
+    def of(cls, labels: Array) -> Self:
+        """Return the labels of the classes 0 to n − 1."""
+        column = np.argsort(labels, kind="stable")
+        return cls(labels[column], column)
+
+    def with_new(self, labels: Array) -> Self:
+        """Assign the next classes to those of the labels that are new."""
+        if len(labels) <= len(self.ordered) and np.isin(labels, self.ordered).all():
+            return self
+        ordered = unique_labels(self.ordered, labels)
+        known = np.isin(ordered, self.ordered)
+        column = np.empty(len(ordered), dtype=np.int64)
+        column[known] = self.column
+        column[~known] = np.arange(len(self.ordered), len(ordered))
+        return type(self)(ordered, column)
+
+    def classes_of(self, labels: Array, codes: Tensor) -> Tensor:
+        """Return the classes (n,) of rows whose labels are ``labels[codes]``, all of them known."""
+        text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.ordered))
+        if text != known_text:
+            known, got = (kind_of(a.tolist()[0]) for a in (self.ordered, labels))
+            raise LabelError(f"each label must be {known}, as those learned before, got {got}")
+        place = np.searchsorted(self.ordered, labels).clip(max=len(self.ordered) - 1)
+        column = np.where(self.ordered[place] == labels, self.column[place], -1)
+        classes = torch.from_numpy(column)[codes]
+        if len(unknown := (classes < 0).nonzero()):
+            row = int(unknown[0])
+            few = ", ".join(map(str, self.ordered[:5].tolist()))
+            more = ", …" if len(self.ordered) > 5 else ""
+            raise LabelError(
+                f"unknown label '{short(labels[codes[row]])}' in row {row}; there are: {few}{more}"
+            )
+        return classes
+
+    def like(self, names: Sequence[str]) -> Array:
+        """Return labels with these names, of the type that the labels have."""
+        try:
+            return labels_of(names, self.kind)
+        except ValueError as error:
+            raise LabelError(
+                f"labels must be of type {self.ordered.dtype}, as those of the classifier, got "
+                f"{', '.join(map(short, names[:3]))}"
+            ) from error
+
+    def called(self, name: str) -> Any:
+        """Return the label that a user calls by this name (``class_name``)."""
+        return look_up(name, {class_name(str(x)): x for x in self.ordered.tolist()}, "class")
+
+    def joined(self, other: "ClassLabels", names: Sequence[str]) -> "ClassLabels":
+        """Return the labels of two classifiers together, whose classes have these names."""
+        kinds = self.kind, other.kind
+        types = [a.dtype for a in (self.ordered, other.ordered)]
+        if len({"U" if t.kind == "O" else t.kind for t in types}) > 1:
+            raise MergeError(
+                f"labels must be of one type to be merged, got {kinds[0]} in the first and "
+                f"{kinds[1]} in the second: fit one of them again, with labels of the other's type"
+            )
+        if types[0].kind in "OU":
+            return ClassLabels.of(labels_of(names, "object" if "object" in kinds else "str"))
+        return ClassLabels.of(labels_of(names, np.result_type(*types).name))
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the classes."""
+        return list(map(str, self.ordered[np.argsort(self.column)].tolist()))
+
+    @property
+    def kind(self) -> str:
+        """The name of the labels' type, which a file keeps beside their names."""
+        kind = self.ordered.dtype.kind
+        if kind == "O" and all(isinstance(label, str) for label in self.ordered):
+            return "object"
+        if kind not in "Ubiuf":
+            raise LabelError(f"labels must be text or numbers, got {self.ordered.dtype}")
+        return "str" if kind == "U" else self.ordered.dtype.name
+
+
+def text_labels(names: Sequence[str]) -> Array:
+    """Return labels that are text; NumPy's own type would drop a NUL at the end of one."""
+    return np.array(names, dtype=object if any(n.endswith("\0") for n in names) else np.str_)
+
+
+def labels_of(names: Sequence[str], kind: str) -> Array:
+    """Return the labels with these names, of a type that ``ClassLabels.kind`` named."""
+    if kind in ("str", "object"):
+        return np.array(names, dtype=object) if kind == "object" else text_labels(names)
+    dtype = np.dtype(kind)
+    if dtype.kind == "b":
+        return np.array([look_up(name, {"True": True, "False": False}, "label") for name in names])
+    number = int if dtype.kind in "iu" else float
+    return np.array([number(name) for name in names], dtype=dtype)

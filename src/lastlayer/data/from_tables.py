@@ -1,0 +1,118 @@
+"""Features from a table of embeddings that another program wrote."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lastlayer.core.checks import real
+from lastlayer.data.features import Features, Origin, TrainingFeatures
+from lastlayer.data.from_arrays import Say, assemble, join
+from lastlayer.data.split import TEST
+from lastlayer.data.table_rows import names_of_columns, read_splits
+from lastlayer.data.tables import Table, open_table
+from lastlayer.data.tables.which_columns import WORDS, Selection, parted
+from lastlayer.errors import OptionError
+
+Path_ = str | os.PathLike[str]
+
+
+def import_features(
+    path: Path_,
+    embedding: str | None = None,
+    label: str | None = None,
+    domains: Sequence[str] = (),
+    *,
+    split: str | None = None,
+    test: float | Path_ | None = None,
+    validation: Path_ | None = None,
+    seed: int = 0,
+    say: Say = lambda sentence: None,
+) -> Features:
+    """Read embeddings and their labels from a file.
+
+    A split that the file has is used as it is: arrays such as ``z_train`` and ``z_test``, a column
+    named ``split``, or the splits of a folder.
+
+    Args:
+        path: A .csv, .tsv, .parquet, .arrow, .feather, .jsonl, .npz, .npy, .safetensors or .pt
+            file, or a folder that Hugging Face's datasets saved to disk.
+        embedding: The column of embeddings: (n, h) numbers, or a list of h numbers per row; or
+            columns with one number per row, by prefix (``z_*``) or range (``z_0:z_383``). May be
+            left out where there is only one.
+        label: The column to learn, of any type; may be left out if it is named y, label or target.
+        domains: Further columns to keep as labels, of any type, such as a session.
+        split: The column that says ``train``, ``validation`` or ``test``, in capitals or not.
+        test: The file of the test set; or the part of each class to draw where there is none,
+            0.2 if not given.
+        validation: The file of the validation set.
+        seed: Decides that draw.
+        say: Is told what was done, sentence by sentence.
+    """
+    selection = Selection(embedding=embedding, label=label, domains=domains, split=split)
+    files = {"test": test, "validation": validation}
+    drawn = None if test is None or isinstance(test, str | os.PathLike) else real(test, "test")
+    if split is not None and drawn is not None:
+        raise OptionError(f"give a split column or a part to draw, got '{split}' and {drawn}")
+    given = {name: f for name, f in files.items() if isinstance(f, str | os.PathLike)}
+    tables = open_table(path)
+    if given:
+        if split is not None or set(tables) != {""}:
+            raise OptionError(f"{path} has splits of its own: leave out {', '.join(given)}")
+        tables = {"train": tables[""], **{name: _only(file) for name, file in given.items()}}
+    splits = read_splits(tables, selection, say)
+    found, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, drawn, seed, say)
+    made = _how(selection, drawn, given, seed)
+    _mention_beside(Path(path), given, say)
+    origin = Origin(dataset=Path(path).stem, made=made)
+    return Features.of_splits(found, names, origin, names_of_columns(splits))
+
+
+def import_training(
+    path: Path_,
+    embedding: str | None = None,
+    label: str | None = None,
+    domains: Sequence[str] = (),
+) -> Features | TrainingFeatures:
+    """Read embeddings and labels from a file; without a split in it all rows are for training."""
+    selection = Selection(embedding=embedding, label=label, domains=domains)
+    read = read_splits(open_table(path), selection)
+    splits = {name: (split.z, split.columns) for name, split in read.items()}
+    if len(splits) > 1:
+        found, names = assemble(splits)
+        origin = Origin(dataset=Path(path).stem)
+        return Features.of_splits(found, names, origin, names_of_columns(read))
+    (only,) = splits.values()
+    made, names = join({"train": only})
+    return TrainingFeatures(made["train"], names)
+
+
+def _only(path: Path_) -> Table:
+    tables = open_table(path)
+    if set(tables) != {""}:
+        raise OptionError(f"{path} must be one table, but has splits: {', '.join(tables)}")
+    return tables[""]
+
+
+def _mention_beside(path: Path, given: Mapping[str, Path_], say: Say) -> None:
+    """Mention a test set that lies beside a training set and was not named."""
+    base, split = parted(path.stem) if parted(path.stem)[1] else ("", WORDS.get(path.stem, ""))
+    if split != "train" or given or path.suffix == ".npy":
+        return
+    for other in sorted(path.parent.glob(f"*{path.suffix}")):
+        word = parted(other.stem)
+        alone = WORDS.get(other.stem.lower(), "") if not base else ""
+        if (word == (base, "test") and base) or alone == "test":
+            say(f"did not use {other.name}, which lies beside it: --test {other.name} does")
+
+
+def _how(selection: Selection, drawn: float | None, given: Mapping[str, Path_], seed: int) -> str:
+    """Return the command that makes these features again, with no path of this machine in it."""
+    options = {"--embedding": selection.embedding, "--label": selection.label}
+    words = [f"{name} {value}" for name, value in options.items() if value is not None]
+    words += [f"--domain {name}" for name in selection.domains]
+    if selection.split is not None:
+        words.append(f"--split {selection.split}")
+    words += [f"--{name} FILE" for name in given]
+    if selection.split is None and not given:
+        words.append(f"--test {TEST if drawn is None else drawn} --seed {seed}")
+    return " ".join(["lastlayer import FILE", *words, "--out FILE"])

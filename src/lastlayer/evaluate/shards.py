@@ -1,0 +1,294 @@
+"""Learning a head from shards: survey them, plan the tasks, do them, and merge what they give.
+
+A head that merges is a sum: what is learned of some shards can be added to what is learned of
+others, exactly, whoever did it. So the plan depends on the shards and the head alone; the tasks are
+done in threads here or on a Ray cluster.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from lastlayer.core.checks import a_path, choice
+from lastlayer.core.progress import Meter, Tell
+from lastlayer.core.tensor_files import fingerprint
+from lastlayer.data.shard_list import Shard, Sharded, list_shards
+from lastlayer.data.shard_rows import read_shard
+from lastlayer.data.tables.which_columns import Selection
+from lastlayer.errors import DataError, LastLayerError
+from lastlayer.evaluate.shard_survey import Survey, survey
+from lastlayer.evaluate.shard_tasks import (
+    Answer,
+    Run,
+    Task,
+    error_of,
+    has_part,
+    large_blocks_given_back,
+    naming,
+    part_path,
+    read_part,
+    run_in_threads,
+    write_part,
+)
+from lastlayer.heads import Head
+
+FORMAT = 1  # of parts: another one gets other names
+LEAST = 32 << 20  # bytes of features in a group
+FEW, MOST = 16, 4096  # groups: at least, where there are enough shards, and at most
+BESIDE_STATE = 8  # times the size of a part is how many bytes of features it stands for
+FAN = 4  # parts that are merged at a time, by one core
+LISTED = 20  # shards that are left out, in the words of a head's file
+Path_ = str | os.PathLike[str]
+
+
+class Learner(Protocol):
+    """What learns from shards: the part of a ``HeadClassifier`` that is needed here."""
+
+    feature_scale: float
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """What the columns of features are called that it has learned; empty: no names."""
+
+    def take_in(
+        self,
+        width: int,
+        columns: Sequence[str],
+        names: Sequence[str],
+        learn: Callable[[Head, Tensor], Head],
+        said: Callable[[], str],
+    ) -> Self:
+        """Replace its head by what ``learn`` makes of it and of the columns of the classes."""
+
+
+L = TypeVar("L", bound=Learner)
+
+
+def fit_shards(
+    source: Sharded,
+    clf: L,
+    selection: Selection,
+    *,
+    parts: Path_ | None = None,
+    broken: str = "stop",
+    progress: Tell | None = None,
+    run: Run = run_in_threads,
+    check: Callable[[Path, Sequence[Path]], None] | None = None,
+) -> L:
+    """Train a classifier on shards, or train one further, exactly as if they were one file.
+
+    Args:
+        source: A folder, a pattern, or a list of files.
+        clf: The classifier; its head must be one that merges. After an error it is as before.
+        selection: Which rows and columns are meant.
+        parts: A folder for partial results: run again after a kill, the work resumes from there. On
+            a cluster all nodes must see it. In the end one part is left, the sum, which is for the
+            caller to remove: the classifier may not be saved yet. None: a temporary folder.
+        broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
+        progress: Called with the number of rows learned, and of all rows.
+        run: Does tasks, and yields each with its answer.
+        check: Called with the folder of parts and the first shard before anything is done, to
+            refuse a cluster that does not see them.
+    """
+    skip = choice(broken, ("stop", "skip"), "broken") == "skip"
+    shards = list_shards(source, selection.rows, selection.embedding)
+    if shards[0].labels:  # the embedding was the name of a folder
+        selection = replace(selection, embedding=None)
+    selection = replace(selection, columns=clf.column_names)
+    with _folder(parts) as folder:
+        if check is not None:
+            check(folder, [Path(shards[0].path)])
+        work = _Work(folder, selection, skip, float(clf.feature_scale), run, progress)
+        found = survey(shards, selection, work.run, skip, getattr(clf, "n_features_in_", None))
+        work = replace(work, selection=replace(selection, columns=found.columns))
+
+        def learn(head: Head, columns: Tensor) -> Head:
+            nonlocal found
+            learned, found = work.learn(head, columns, found)
+            return learned
+
+        names = list(found.counts)
+        return clf.take_in(found.width, found.columns, names, learn, lambda: _sentence(found))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """How shards are learned, whatever they hold."""
+
+    folder: Path  # of parts
+    selection: Selection
+    skip: bool
+    scale: float
+    do: Run
+    progress: Tell | None
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[tuple[Task, Answer]]:
+        """Do tasks; the first that fails ends the work."""
+        for task, answer in self.do(tasks):
+            if "error" in answer:
+                raise error_of(answer)
+            yield task, answer
+
+    def learn(self, head: Head, columns: Tensor, found: Survey) -> tuple[Head, Survey]:
+        """Return a head that has learned the shards too, and which shards those were in the end."""
+        first, found = self._first_rows(found, head.rows_to_begin)
+        names = _names_by_column(head, list(found.counts), columns)
+        begin = head.fresh(len(names), None if first is None else first / self.scale).double()
+        begin.class_names = names
+        begin_name, levels = self.plan(found, begin)
+        needed = self._missing(levels)
+        if needed:
+            write_part(self.folder, begin_name, begin, {})
+        del begin  # each task reads it from its file
+        # Behind a map all blocks are large, and to ask for each anew would take a fifth longer.
+        with nullcontext() if head.feature_map is not None else large_blocks_given_back():
+            learned, found = self._do_all(levels, needed, found)
+        made = {begin_name, *(task["name"] for level in levels for task in level)}
+        for name in made - {levels[-1][0]["name"]}:
+            part_path(self.folder, name).unlink(missing_ok=True)
+        learned.class_names = None  # the classifier names them
+        return head.merge(learned) if bool(head.seen.any()) else learned, found
+
+    def _first_rows(self, found: Survey, n: int) -> tuple[Tensor | None, Survey]:
+        """Return the first rows of the shards for a head that begins with them, else None."""
+        if n == 0 or found.n < n:
+            return None, found
+        rows: list[Tensor] = []
+        for shard, about in zip(found.shards, found.abouts, strict=True):
+            mine: list[Tensor] = []
+            try:
+                # Read to its end, a shard is known to be sound.
+                for z, _ in read_shard(shard, self.selection, about):
+                    if sum(map(len, (*rows, *mine))) < n:
+                        mine.append(z.double())
+            except LastLayerError as error:
+                if not self.skip:
+                    raise naming(error, shard) from error
+                return self._first_rows(found.without({shard.path: str(error)}), n)
+            rows += mine
+            if sum(map(len, rows)) >= n:
+                break
+        return torch.cat(rows)[:n], found
+
+    def plan(self, found: Survey, begin: Head) -> tuple[str, list[list[Task]]]:
+        """Return the name of what all parts begin with, and all tasks, level by level.
+
+        The tasks of a level need only parts of the levels before; the last level is one task, which
+        makes the sum. Names and tasks depend on the shards and the head alone.
+        """
+        state = [begin.name, begin.settings, begin.class_names, fingerprint(begin.state_dict())]
+        begin_name = _digest({"head": state})
+        how = {"skip": self.skip, "feature_scale": self.scale}
+        same = {"kind": "learn", "begin": begin_name, "parts": str(self.folder)}
+        leaves: list[Task] = []
+        for start, stop in _groups(found.shards, _group_bytes(found.shards, begin)):
+            mine = [asdict(shard) for shard in found.shards[start:stop]]
+            identity = {"begin": begin_name, "selection": asdict(self.selection), "shards": mine}
+            name = _digest({**identity, **how, "format": FORMAT})
+            abouts = [asdict(about) for about in found.abouts[start:stop]]
+            rest = {"abouts": abouts, "selection": asdict(self.selection)}
+            leaves.append({**same, **how, "name": name, "shards": mine, **rest})
+        levels = [leaves]
+        while len(levels[-1]) > 1:
+            names = [task["name"] for task in levels[-1]]
+            groups = [names[start : start + FAN] for start in range(0, len(names), FAN)]
+            merge = {"kind": "merge", "parts": str(self.folder)}
+            levels.append([{**merge, "name": _digest({"merge": g}), "names": g} for g in groups])
+        return begin_name, levels
+
+    def _missing(self, levels: Sequence[Sequence[Task]]) -> set[str]:
+        """Return the parts still to be made: none that is only needed for one that is there."""
+        tasks = {task["name"]: task for level in levels for task in level}
+        missing: set[str] = set()
+        asked = [levels[-1][0]["name"]]
+        while asked:
+            name = asked.pop()
+            if not has_part(self.folder, name):
+                missing.add(name)
+                asked += tasks[name].get("names", [])
+        return missing
+
+    def _do_all(
+        self, levels: Sequence[Sequence[Task]], needed: set[str], found: Survey
+    ) -> tuple[Head, Survey]:
+        """Make the parts that are needed, level by level, and return the sum."""
+        rows = {task["name"]: sum(a["n"] for a in task["abouts"]) for task in levels[0]}
+        meter = Meter(found.n, self.progress)
+        meter.reach(found.n - sum(rows[name] for name in rows.keys() & needed))
+        for level in levels:
+            for task, _ in self.run([task for task in level if task["name"] in needed]):
+                meter.add(rows.get(task["name"], 0))
+        head, broken = read_part(self.folder, levels[-1][0]["name"])
+        found = found.without(broken)
+        counts = head.class_counts
+        if counts is not None and int(counts.sum()) != found.n:
+            raise DataError(
+                f"the sum of all parts must hold {found.n} rows, got {int(counts.sum())}: remove "
+                f"{self.folder} and run this again"
+            )
+        return head, found
+
+
+def _names_by_column(head: Head, names: Sequence[str], columns: Tensor) -> list[str]:
+    """Name the classes of a head as the shards do; those that no shard has keep their names."""
+    last = max(int(columns.max()) + 1, head.n_classes)
+    known = head.class_names or []
+    called = [known[c] if c < len(known) else str(c) for c in range(max(last, len(known)))]
+    for name, c in zip(names, columns.tolist(), strict=True):
+        called[c] = name
+    return called
+
+
+def _group_bytes(shards: Sequence[Shard], head: Head) -> int:
+    """Return how many bytes of shards make a part: worth writing one, not too many to lose."""
+    state: int = sum(tensor.nbytes for tensor in head.state_dict().values())
+    total = sum(shard.size for shard in shards)
+    worth = min(BESIDE_STATE * state, total // FEW)
+    return max(LEAST, -(-total // MOST), worth)
+
+
+def _groups(shards: Sequence[Shard], size: int) -> list[tuple[int, int]]:
+    """Cut shards, in their order, into groups of about that many bytes."""
+    ends, held = [0], 0
+    for place, shard in enumerate(shards):
+        if held and held + shard.size > size:
+            ends.append(place)
+            held = 0
+        held += shard.size
+    return list(zip(ends, [*ends[1:], len(shards)], strict=True))
+
+
+def _digest(identity: object) -> str:
+    text = json.dumps(identity, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+@contextmanager
+def _folder(parts: Path_ | None) -> Iterator[Path]:
+    if parts is not None:
+        yield a_path(parts, "parts").absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="lastlayer-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _sentence(found: Survey) -> str:
+    """Return what a head was learned from, without a path of this machine."""
+    n = len(found.shards)
+    said = f"learned {found.n} rows of {n} shard{'' if n == 1 else 's'}"
+    if not found.broken:
+        return said
+    named = [f"{Path(path).name} ({why})" for path, why in [*found.broken.items()][:LISTED]]
+    for folder in {f"{Path(path).parent}{os.sep}" for path in found.broken}:
+        named = [text.replace(folder, "") for text in named]
+    more = f"; and {len(found.broken) - LISTED} more" if len(found.broken) > LISTED else ""
+    return f"{said}; left out {len(found.broken)}: {'; '.join(named)}{more}"

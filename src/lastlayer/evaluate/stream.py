@@ -1,0 +1,309 @@
+"""A user's stream: rows, labels and tasks, and the rows that are held out of it to judge by."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lastlayer.catalogue import SCENARIOS
+from lastlayer.core.names import look_up
+from lastlayer.data import Features, FeatureSet
+from lastlayer.data.features import TrainingFeatures
+from lastlayer.data.split import hold_out
+from lastlayer.errors import DataError, LabelError, OptionError
+from lastlayer.evaluate.pool import Pool
+from lastlayer.scenarios import Scenario, ScenarioSpec, iid
+
+CHECKED = 1 << 22  # numbers that are checked at a time
+PART = 0.2  # of the rows is held out
+FEW = 2000  # with fewer rows held out, splits are repeated
+MOST_SPLITS = 10
+MOST_HELD = 20_000  # more rows would cost time and tell no more
+MOST_LOGITS = 4e8  # nor more rows × classes, as long as 2,000 rows are left
+
+
+class _TrainOnly(NamedTuple):
+    """Data as scenarios expect them, without a test split."""
+
+    train: FeatureSet
+    test: FeatureSet
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A stream of training rows, in the order of its tasks."""
+
+    z: Tensor  # (n, h) training features as stored
+    y: Tensor  # (n,) int64, the column that is learned
+    tasks: tuple[Tensor, ...]  # rows of each task
+    n_classes: int
+    names: tuple[str, ...]  # of the classes
+    label: str
+    group: Tensor | None = None  # (n,) the source of each row: its rows stay together
+    test_z: Tensor | None = None
+    test_y: Tensor | None = None
+    columns: Mapping[str, Tensor] = field(default_factory=dict)  # all label columns
+    task_names: tuple[str, ...] = ()  # where each task is one value of a column
+    notes: tuple[str, ...] = ()  # what was done to the stream that was asked for
+    known_sources: int = 0  # test rows whose source is among those of the training rows
+
+    @property
+    def n_tasks(self) -> int:
+        """How many tasks there are."""
+        return len(self.tasks)
+
+    @property
+    def pool(self) -> Pool:
+        """The samples that heads learn from."""
+        return Pool(self.z, self.y, self.z[:0], self.y[:0], self.n_classes)
+
+    @cached_property
+    def task_of(self) -> Tensor:
+        """The task of each row, (n,); −1: of none."""
+        task = torch.full((len(self.y),), -1)
+        for number, rows in enumerate(self.tasks):
+            task[rows] = number
+        return task
+
+    @cached_property
+    def rows(self) -> Tensor:
+        """The rows that are in some task, ascending."""
+        return (self.task_of >= 0).nonzero()[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """The rows that are learned from, and those that are judged by."""
+
+    tasks: tuple[Tensor, ...]  # training rows of each task; some may have none
+    held: Tensor  # rows to judge by
+    held_z: Tensor | None = None  # (m, h) their features, where they are not in the stream's
+    checkpoints: tuple[int, ...] = ()  # the tasks after which heads are scored, with the last one
+    vectors_of: frozenset[str] = frozenset()  # heads whose output vectors are kept there
+
+    @property
+    def n(self) -> int:
+        """The number of rows that are learned from."""
+        return sum(map(len, self.tasks))
+
+    def held_of(self, z: Tensor) -> Tensor:
+        """Return the features (m, h) of the rows to judge by."""
+        return z[self.held] if self.held_z is None else self.held_z
+
+
+def lay_out(
+    data: Features | TrainingFeatures | FeatureSet,
+    scenario: str | ScenarioSpec | Scenario | None,
+    group: str | None = None,
+) -> Stream:
+    """Lay a stream out.
+
+    Args:
+        data: training and test features, or training features alone.
+        scenario: what ``ll.compare`` takes, or a Scenario of these data; None: all at once.
+        group: the label column that says which source a row comes from.
+
+    >>> import lastlayer as ll
+    >>> stream = lay_out(ll.load_features("cifar10"), "incremental:3")
+    >>> stream.notes
+    ('10 classes do not divide evenly into 3 tasks, so the tasks get 4, 3, 3.',)
+    """
+    whole = None if isinstance(data, FeatureSet) else data
+    train: FeatureSet = data if isinstance(data, FeatureSet) else data.train
+    test = None if whole is None else whole.test
+    _check_finite(train.z, "training")
+    if test is not None:
+        _check_finite(test.z, "test")
+    spec = ScenarioSpec.parse(scenario) if isinstance(scenario, str) else scenario
+    notes: tuple[str, ...] = ()
+    if isinstance(spec, ScenarioSpec):
+        spec, notes = _evenly(spec, train)
+    both = whole if isinstance(whole, Features) else _TrainOnly(train, train)
+    found = _build(spec, both)
+    y = train.labels[found.label]
+    n_classes = 1 + int(y.max())
+    names = _names(whole, found.label, n_classes)
+    source = look_up(group, train.labels, "label column") if group is not None else None
+    known = test is not None and found.label in test.labels
+    stream = Stream(
+        z=train.z,
+        y=y,
+        tasks=found.tasks,
+        n_classes=max(n_classes, len(names)),
+        names=names,
+        label=found.label,
+        group=source,
+        test_z=test.z if test is not None and known else None,
+        test_y=test.labels[found.label] if test is not None and known else None,
+        columns={name: column for name, column in train.labels.items() if name != group},
+        notes=notes,
+        known_sources=_known_sources(group, train, test) if known else 0,
+    )
+    return _named_tasks(stream, spec, whole)
+
+
+def splits_of(stream: Stream, seed: int = 0, n: int | None = None) -> list[Split]:
+    """Hold out a fifth of the rows, several times where that is few.
+
+    Args:
+        stream: the stream.
+        seed: decides which rows.
+        n: how many splits; None: one, or with fewer than 2,000 held-out rows as many as make
+            2,000 of them, from 5 to 10. Five in a row hold out each row once.
+    """
+    task, rows = stream.task_of, stream.rows
+    most = min(MOST_HELD, max(FEW, MOST_LOGITS / stream.n_classes))
+    part = min(PART, most / len(rows))
+    made: list[Split] = []
+    wanted = n or 1
+    while len(made) < wanted:
+        number = len(made)
+        held = hold_out(
+            stream.y[rows],
+            task[rows],
+            None if stream.group is None else stream.group[rows],
+            part=part,
+            turn=number,
+            seed=seed + number // round(1 / PART),
+        )
+        made.append(_split(stream, rows[held]))
+        if n is None and not number:
+            wanted = _how_many(len(made[0].held))
+    return made
+
+
+def _how_many(held: int) -> int:
+    return 1 if held >= FEW else min(MOST_SPLITS, max(5, math.ceil(FEW / held)))
+
+
+def _split(stream: Stream, held: Tensor) -> Split:
+    if not len(held):
+        why = "each class has a single row" if stream.group is None else "one source holds them all"
+        raise DataError(f"no rows can be held out to compare heads on: {why}")
+    out = torch.zeros(len(stream.y), dtype=torch.bool)
+    out[held] = True
+    return Split(tuple(rows[~out[rows]] for rows in stream.tasks), held)
+
+
+def _known_sources(group: str | None, train: FeatureSet, test: FeatureSet | None) -> int:
+    if group is None or test is None or group not in test.labels:
+        return 0
+    return int(torch.isin(test.labels[group], train.labels[group]).sum())
+
+
+def _check_finite(z: Tensor, split: str) -> None:
+    rows = max(1, CHECKED // z.shape[1])
+    for start in range(0, len(z), rows):
+        bad = ~z[start : start + rows].isfinite().all(1)
+        if bad.any():
+            row = start + int(bad.int().argmax())
+            raise DataError(f"features must be finite, got NaN or infinity in {split} row {row}")
+
+
+def _evenly(spec: ScenarioSpec, train: FeatureSet) -> tuple[ScenarioSpec, tuple[str, ...]]:
+    """Divide classes as evenly as possible where the tasks asked for do not divide them."""
+    if spec.kind != "incremental" or not isinstance(spec.tasks, int):
+        return spec, ()
+    label = spec.label or train.label
+    n_classes = 1 + int(look_up(label, train.labels, "label column").max())
+    if spec.tasks < 1 or spec.tasks > n_classes:
+        raise OptionError(
+            f"tasks must be at least 1 and at most one for each of the {n_classes} classes, got "
+            f"{spec.tasks}"
+        )
+    if n_classes % spec.tasks == 0:
+        return spec, ()
+    few, more = divmod(n_classes, spec.tasks)
+    sizes = (few + 1,) * more + (few,) * (spec.tasks - more)
+    note = (
+        f"{n_classes} classes do not divide evenly into {spec.tasks} tasks, so the tasks get "
+        f"{', '.join(map(str, sizes))}."
+    )
+    return replace(spec, tasks=sizes), (note,)
+
+
+def _build(spec: ScenarioSpec | Scenario | None, both: Features | _TrainOnly) -> Scenario:
+    if isinstance(spec, Scenario):
+        return spec
+    return iid(both) if spec is None else spec.build(both, order=0)
+
+
+def _names(
+    whole: Features | TrainingFeatures | None, label: str, n_classes: int
+) -> tuple[str, ...]:
+    if whole is not None:
+        return tuple(whole.names[label])
+    return tuple(map(str, range(n_classes)))
+
+
+def _named_tasks(stream: Stream, spec: object, whole: Features | TrainingFeatures | None) -> Stream:
+    """Name the tasks by the column that makes them, and note gaps in it."""
+    column = spec.by if isinstance(spec, ScenarioSpec) else None
+    if isinstance(spec, ScenarioSpec) and spec.kind in SCENARIOS:
+        column = SCENARIOS[spec.kind].options.get("by")
+    if column is None or whole is None or column not in stream.columns:
+        return stream
+    values = [stream.columns[column][rows].unique() for rows in stream.tasks]
+    if any(len(value) != 1 for value in values):
+        return stream
+    names = tuple(whole.names[column][int(value)] for value in values)
+    gaps = gaps_in(names)
+    notes = (f"'{column}' has gaps: nothing came in {_listed(gaps)}.",) if gaps else ()
+    return replace(stream, task_names=names, notes=(*stream.notes, *notes))
+
+
+def gaps_in(names: tuple[str, ...]) -> list[str]:
+    """Return what is missing between whole numbers, or between months, that are nearly complete.
+
+    >>> gaps_in(("1", "2", "4")), gaps_in(("2023-11", "2024-02")), gaps_in(("a", "b"))
+    (['3'], ['2023-12', '2024-01'], [])
+    """
+    numbers = [_moment(name) for name in names]
+    found = sorted(number for number in numbers if number is not None)
+    if len(found) < len(names) or len(found) < 2 or found[-1] - found[0] > 20 * len(found):
+        return []
+    missing = sorted(set(range(found[0], found[-1])) - set(found))
+    months = "-" in names[0].lstrip("-")
+    return [f"{m // 12:04d}-{m % 12 + 1:02d}" if months else str(m) for m in missing]
+
+
+def _moment(name: str) -> int | None:
+    """Read a whole number, or a month as the number of months since the year 0."""
+    year, dash, month = name.partition("-")
+    if dash and year.isdigit() and month.isdigit() and len(year) == 4 and 1 <= int(month) <= 12:
+        return 12 * int(year) + int(month) - 1
+    try:
+        return int(name)
+    except ValueError:
+        return None
+
+
+def _listed(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def feature_scale(z: Tensor, rows: Tensor, norm: float) -> float:
+    """Return the number to divide rows by so that their root mean square norm is ``norm``.
+
+    >>> feature_scale(torch.tensor([[3.0, 4.0], [0.0, 5.0], [9.0, 9.0]]), torch.arange(2), norm=1.0)
+    5.0
+    """
+    parts = rows.split(max(1, CHECKED // z.shape[1]))  # all at once would be a copy of the file
+    largest = max(float(z[part].abs().max()) for part in parts) or 1.0
+    total = sum(float((z[part].double() / largest).square().sum()) for part in parts)
+    return largest * math.sqrt(total / len(rows)) / norm or 1.0
+
+
+def check_classes(stream: Stream) -> None:
+    """Refuse data that no head can be chosen on."""
+    if len(stream.y[stream.rows].unique()) < 2:
+        only = stream.names[int(stream.y[stream.rows][0])]
+        raise LabelError(
+            f"'{stream.label}' must have at least two classes to choose a head for, got only "
+            f"'{only}': every head would predict it"
+        )

@@ -1,0 +1,252 @@
+"""Compute the features of images on a frozen network, and write them to a file."""
+
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import ceil
+
+import torch
+from torch import Tensor, nn
+
+from lastlayer.core import tensor_files
+from lastlayer.core.checks import a_path, expect, kind_of, whole
+from lastlayer.core.devices import choose_device
+from lastlayer.core.names import look_up
+from lastlayer.core.progress import Tell
+from lastlayer.data.feature_set import FeatureSet
+from lastlayer.data.features import Features, Origin
+from lastlayer.errors import ArgumentError, DataError, FileFormatError, OptionError, ShapeError
+from lastlayer.extraction.backbones.preparation import Transform
+from lastlayer.extraction.datasets.images import ImageSet
+from lastlayer.extraction.image_batches import Rows, load, make_example
+from lastlayer.extraction.parts import Parts, Piece
+
+DTYPES = {"float16": torch.float16, "float32": torch.float32}
+# In one go on a CPU: the outputs of layers then fit into memory that is used again and again;
+# larger ones are asked of the system anew each time, which can take longer than the layer itself.
+_PIXELS = 1 << 19
+MOST_WORKERS = 256
+DECODING = 8  # processes that keep a GPU busy, if nobody says how many
+Make = Callable[[Sequence[range]], Iterator[Piece]]  # computes the features of batches of rows
+
+
+def extract(
+    images: ImageSet,
+    network: nn.Module,
+    transform: Transform,
+    out: str | os.PathLike[str],
+    *,
+    origin: Origin | None = None,
+    dtype: str = "float16",
+    precision: str = "full",
+    batch_size: int | None = None,
+    workers: int | None = None,
+    device: str = "auto",
+    broken: str = "stop",
+    ray: str | None = None,
+    progress: Tell = lambda done, total: None,
+) -> Features:
+    """Push images through a frozen network, and keep what comes out as a features file.
+
+    Finished parts are kept in a folder beside ``out`` until all are done: call it again to resume
+    an interrupted extraction.
+
+    Args:
+        images: From ``read_images``, or put together by hand.
+        network: Any module that maps a batch of images to features (n, …); it is put into
+            evaluation mode, and on the device.
+        transform: Makes of one image the tensor that the network takes: of an RGB image of Pillow,
+            or of pixels (3, h, w) uint8 where the data set has no image files, as CIFAR.
+        out: The features file to write.
+        origin: What is to be said of where the features come from.
+        dtype: ``float16`` or ``float32``, how the features are kept.
+        precision: ``full``, or ``mixed``: half precision on a GPU where that is safe.
+        batch_size: Images in one go; if not given, 128 on a GPU, and on a CPU about ten of
+            224 × 224, for there large batches are slower.
+        workers: Processes that decode images; one per core, at most 8, none on one, if not given.
+        device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
+        broken: ``stop`` at an image that cannot be read, or ``skip`` it with a warning.
+        ray: The address of a Ray cluster whose nodes make the parts, ``auto``, or ``local``; all
+            of them must see the images and the folder of ``out``. ``workers`` are then those of
+            each task; if not given, one per core that there is for each GPU, at most 8, and none
+            without GPUs.
+        progress: Called after each batch.
+
+    >>> import tempfile
+    >>> from lastlayer.extraction import Images
+    >>> some = Images(torch.zeros(2, 3, 8, 8).byte(), {"class": torch.tensor([0, 1])})
+    >>> images = ImageSet("toy", train=some, test=some, names={"class": ("cat", "dog")})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     extract(images, nn.Flatten(), lambda pixels: pixels / 255, f"{folder}/toy.safetensors")
+    Features(2 train, 2 test, 192 features, labels: class (2))
+    """
+    expect(images, ImageSet, "images", "an ImageSet, as read_images returns")
+    expect(network, nn.Module, "network", "an nn.Module")
+    expect(origin, (Origin, type(None)), "origin", "an Origin")
+    for name, function in (("transform", transform), ("progress", progress)):
+        if not callable(function):
+            raise ArgumentError(f"{name} must be a function, got {kind_of(function)}")
+    place = a_path(out, "out")
+    kept = look_up(dtype, DTYPES, "type of features")
+    skip = look_up(broken, {"stop": False, "skip": True}, "way with broken images")
+    example = make_example(transform, images)
+    if batch_size is not None:
+        batch_size = whole(batch_size, "a batch size", least=1)
+    if workers is not None:
+        workers = whole(workers, "workers", least=0, most=MOST_WORKERS)
+    how = (device, precision, kept, skip, workers, batch_size)
+    prepare = _Prepare(Rows(images, transform), network, max(1, example[0].numel()), how)
+    # What cannot be is said before the work.
+    prepared = None if ray is not None else prepare(os.cpu_count() or 1)
+    weights = tensor_files.fingerprint(network.state_dict())
+    setting = {
+        "images": images.digest,
+        "network": hashlib.sha256(f"{network}{weights}".encode()).hexdigest(),
+        "transform": tensor_files.fingerprint({"example": example}),
+        "dtype": dtype,
+        "precision": precision,
+    }
+    parts = Parts(place.absolute(), setting, len(images))
+    if prepared is not None:
+        make, size = prepared
+        fill(parts, size, progress, make)
+    else:
+        from lastlayer.extraction.ray_parts import fill_on_ray  # noqa: PLC0415  (uses this)
+
+        files_read = list(images.train.x[:1]) if prepare.rows.on_disk else []
+        if not files_read and workers is None:
+            workers = 0
+        fill_on_ray(
+            str(ray), parts, prepare, progress, files=files_read, device=device, workers=workers
+        )
+    origin = origin or Origin(dataset=images.name, backbone=type(network).__name__)
+    data = _join(parts, images, replace(origin, weights=weights))
+    data.save(place)
+    parts.remove()
+    return data
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A network on the device where it computes.
+
+    >>> frozen = Frozen.on(nn.Flatten(), device="cpu", precision="full")
+    >>> frozen(torch.zeros(2, 3, 4, 4)).shape
+    torch.Size([2, 48])
+    """
+
+    network: nn.Module
+    device: torch.device
+    mixed: bool  # half precision where that is safe
+
+    @classmethod
+    def on(cls, network: nn.Module, device: str, precision: str) -> "Frozen":
+        """Bring a network to ``cpu``, ``cuda`` or ``auto``, to compute ``full`` or ``mixed``."""
+        place = choose_device(device)
+        mixed = look_up(precision, {"full": False, "mixed": True}, "precision")
+        if mixed and place.type != "cuda":
+            raise OptionError("mixed precision needs a GPU: use precision 'full' on a CPU")
+        return cls(network.to(place).eval(), place, mixed)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether images must be copied to a GPU."""
+        return self.device.type == "cuda"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map images (n, …) to features (n, h), on the CPU."""
+        with torch.inference_mode(), torch.autocast("cuda", torch.float16, enabled=self.mixed):
+            z = self.network(x.to(self.device, non_blocking=True))
+        if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != len(x):
+            found = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
+            raise ShapeError(
+                f"expected features of shape ({len(x)}, h) from the network, got {found}: wrap it "
+                "in a module that gives one row of features per image"
+            )
+        return z.flatten(1).float().cpu()
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    """Gets ready to make features, here or on a node of a cluster."""
+
+    rows: Rows
+    network: nn.Module
+    pixels: int  # of an image
+    how: tuple[str, str, torch.dtype, bool, int | None, int | None]
+
+    def __call__(self, cores: int) -> tuple[Make, int]:
+        device, precision, dtype, skip, workers, batch_size = self.how
+        if workers is None:
+            workers = min(DECODING, cores) if cores > 1 and self.rows.on_disk else 0
+        frozen = Frozen.on(self.network, device, precision)
+        if batch_size is None:
+            batch_size = 128 if frozen.on_gpu else max(1, _PIXELS // self.pixels)
+        return _pieces(self.rows, frozen, dtype, skip, workers), batch_size
+
+
+def fill(
+    parts: Parts,
+    batch_size: int,
+    progress: Tell,
+    make: Make,
+    missing: Sequence[range] | None = None,
+) -> None:
+    """Make the parts that are missing; the next images are loaded while one is written."""
+    missing = parts.missing() if missing is None else missing
+    done = parts.total - sum(map(len, missing))
+    batches = [
+        part[start : start + batch_size]
+        for part in missing
+        for start in range(0, len(part), batch_size)
+    ]
+    pieces = make(batches)
+    for part in missing:
+        made: list[Piece] = []
+        for piece in islice(pieces, ceil(len(part) / batch_size)):
+            made.append(piece)
+            done += len(piece)
+            progress(done, parts.total)
+        parts.write(part.start, made)
+
+
+def _pieces(rows: Rows, frozen: Frozen, dtype: torch.dtype, skip: bool, workers: int) -> Make:
+    """Return what computes the features of batches of images."""
+
+    def make(batches: Sequence[range]) -> Iterator[Piece]:
+        for batch in load(rows, batches, workers, pinned=frozen.on_gpu):
+            if batch.unreadable and not skip:
+                raise FileFormatError(
+                    f"{batch.unreadable[0]}; repair or remove it, or skip broken images"
+                )
+            z = frozen(batch.x).to(dtype) if len(batch.rows) else torch.empty(0, 0, dtype=dtype)
+            _check_finite(z, batch.rows, rows)
+            yield Piece(batch.rows, z, batch.unreadable)
+
+    return make
+
+
+def _check_finite(z: Tensor, rows: Tensor, source: Rows) -> None:
+    """Refuse what a file of features cannot hold, and name the image."""
+    bad = ~z.isfinite().all(1)
+    if bad.any():
+        raise DataError(
+            f"features must be finite, but {source.name(int(rows[bad][0]))} gets NaN or infinity: "
+            "keep them as float32 if they are too large for float16, or fix the weights"
+        )
+
+
+def _join(parts: Parts, images: ImageSet, origin: Origin) -> Features:
+    """Put the parts together, with the labels of the images that could be read."""
+    made = parts.join()
+    if made.unreadable:
+        few = "; ".join(made.unreadable[:5])
+        warnings.warn(f"left out {len(made.unreadable)} broken images: {few}", stacklevel=3)
+    n = len(images.train)
+    in_train = made.rows < n
+    train = FeatureSet(made.z[in_train], images.train.take(made.rows[in_train]).labels)
+    test = FeatureSet(made.z[~in_train], images.test.take(made.rows[~in_train] - n).labels)
+    return Features(train, test, images.names, origin)

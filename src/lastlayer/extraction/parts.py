@@ -1,0 +1,100 @@
+"""Features on their way to a file: parts in a folder beside it, so that work can be resumed."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lastlayer.core import tensor_files
+from lastlayer.errors import FileFormatError, OptionError, WriteError
+
+SIZE = 1024  # images of a part: what an interruption costs at most
+_KIND = "part of features"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The features of some images, and why others have none."""
+
+    rows: Tensor  # (k,) int64
+    z: Tensor  # (k, h)
+    unreadable: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows) + len(self.unreadable)
+
+    @classmethod
+    def join(cls, pieces: Sequence["Piece"]) -> "Piece":
+        """Put pieces together; one without features has no width."""
+        z = [piece.z for piece in pieces if len(piece.rows)] or [pieces[0].z]
+        unreadable = tuple(reason for piece in pieces for reason in piece.unreadable)
+        return cls(torch.cat([piece.rows for piece in pieces]), torch.cat(z), unreadable)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of one features file, all made with the same setting.
+
+    A part is written whole or not at all, and says how it was made: other settings are refused.
+    """
+
+    out: Path
+    setting: Mapping[str, str]
+    total: int  # images in all
+
+    @property
+    def folder(self) -> Path:
+        """Where the parts are kept until the file is complete."""
+        return self.out.with_name(f"{self.out.name}.parts")
+
+    def missing(self) -> list[range]:
+        """Return the rows of each part that is still to be made."""
+        starts = range(0, self.total, SIZE)
+        rows = [range(start, min(start + SIZE, self.total)) for start in starts]
+        done = [part for part in rows if self._path(part.start).exists()]
+        if done:
+            self._read(done[0].start)  # other settings are better known before the work
+        return [part for part in rows if part not in done]
+
+    def write(self, start: int, pieces: Sequence[Piece]) -> None:
+        """Keep what was computed for the rows from ``start``."""
+        part = Piece.join(pieces)
+        metadata = {"setting": dict(self.setting), "unreadable": part.unreadable}
+        try:
+            tensor_files.write_tensors(
+                self._path(start), _KIND, {"rows": part.rows, "z": part.z}, metadata
+            )
+        except WriteError as error:
+            raise WriteError(
+                f"{error}: make room, then rerun the same command to resume"
+            ) from error
+
+    def join(self) -> Piece:
+        """Return everything that was computed."""
+        return Piece.join([self._read(start) for start in range(0, self.total, SIZE)])
+
+    def remove(self) -> None:
+        """Remove the parts once the features file is complete."""
+        shutil.rmtree(self.folder)
+
+    def _path(self, start: int) -> Path:
+        return self.folder / f"{start:09}.safetensors"
+
+    def _read(self, start: int) -> Piece:
+        path = self._path(start)
+        try:
+            tensors, metadata = tensor_files.read_tensors(path, _KIND)
+        except FileFormatError as error:
+            raise FileFormatError(f"{error}; remove {path}: it will be made again") from error
+        made, wanted = metadata["setting"], self.setting
+        other = [name for name in wanted if made.get(name) != wanted[name]]
+        if other:
+            raise OptionError(
+                f"{self.folder} holds an unfinished extraction with another setting of "
+                f"{', '.join(other)}: finish that one, remove the folder, or choose another file "
+                "to write"
+            )
+        return Piece(tensors["rows"], tensors["z"], tuple(metadata["unreadable"]))

@@ -1,1 +1,0 @@
-"""From images to a features file, part by part."""

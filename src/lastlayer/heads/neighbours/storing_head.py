@@ -1,0 +1,54 @@
+"""What knn and median share: they keep rows, so whatever a set of rows allows they can do."""
+
+from typing import Any, Self
+
+from torch import Tensor
+
+from lastlayer.heads.head import Head, Preset
+from lastlayer.heads.neighbours.stored_rows import Memory
+
+
+class StoringHead(Head):
+    """A head that keeps the features that it has observed."""
+
+    passes = 1
+
+    def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:
+        super().__init__(in_features, n_classes, preset, **options)
+        self.memory = Memory(in_features)
+
+    @property
+    def class_counts(self) -> Tensor:
+        """How many samples (n_classes,) of each class it keeps."""
+        with self.lock:
+            self._settle()
+            return self.memory.y.bincount(minlength=self.n_classes)
+
+    @property
+    def proof(self) -> str:
+        """What ``forget`` can prove: it keeps them all."""
+        return "the samples themselves are checked"
+
+    def _learn(self, z: Tensor, y: Tensor) -> None:
+        self.memory.append(z, y)
+
+    def _forget(self, z: Tensor, y: Tensor) -> None:
+        self.memory.drop(z, y)
+        self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0
+
+    def _forget_class(self, y: int) -> None:
+        self.memory.keep((self.memory.y != y).nonzero().flatten())
+
+    def _merge(self, other: Self) -> Self:
+        merged = self._empty(max(self.n_classes, other.n_classes))
+        for part in (self, other):
+            merged.observe(part.memory.z, part.memory.y)
+        return merged
+
+    def _rearrange(self, classes: Tensor, columns: Tensor | None) -> None:
+        self.memory.rearrange(classes, columns)
+        self.seen = self.seen[classes]
+        self._stale = True
+
+    def _keeps(self, z: Tensor) -> int:
+        return self.memory.known_too_often(z)

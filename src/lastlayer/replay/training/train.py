@@ -1,0 +1,191 @@
+"""End to end with replay: whole networks trained task after task, one or many at once."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from lastlayer.core.names import look_up
+from lastlayer.core.tensor_files import fingerprint
+from lastlayer.errors import OptionError
+from lastlayer.replay.training.at_once import Grouped, SideBySide, trainer_for
+from lastlayer.replay.training.image_pool import ImagePool
+from lastlayer.replay.training.learner import OPTIMIZERS, Learner, MakeBackbone, Network
+from lastlayer.replay.training.options import PRECISIONS, TrainingOptions
+from lastlayer.replay.training.replay_stream import ReplayStream, check_tasks
+from lastlayer.replay.training.trainee import Checkpoints, TaskEnd, Trainee
+
+
+@dataclass(frozen=True)
+class ReplayRules:
+    """How all networks are trained: as in the paper, which does not give the number of epochs."""
+
+    epochs: int = 5  # of a task
+    batch_size: int = 8
+    per_class: int = 2000  # kept of a task, for each of its classes
+    optimizer: str = "adam"
+    lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        look_up(self.optimizer, OPTIMIZERS, "optimizer")
+        if self.epochs < 1 or self.batch_size < 2 or self.per_class < 1:
+            raise OptionError(
+                "epochs and per_class must be at least 1, and batch_size at least 2, "
+                f"got {self.epochs}, {self.per_class} and {self.batch_size}"
+            )
+        if not 0 < self.lr < math.inf:
+            raise OptionError(f"lr must be above 0 and finite, got {self.lr}")
+
+
+def train_replay(
+    pool: ImagePool,
+    tasks: Sequence[Tensor],
+    networks: Sequence[Network],
+    make_backbone: MakeBackbone,
+    rules: ReplayRules = ReplayRules(),  # noqa: B008  (frozen)
+    options: TrainingOptions = TrainingOptions(),  # noqa: B008
+    *,
+    orders: Sequence[Sequence[int]] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    on_epoch: Callable[[int], None] | None = None,
+    on_found: Callable[[int], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Iterator[TaskEnd]:
+    """Train networks on a stream of image tasks with replay, side by side on the pool's device.
+
+    Yields the state of each network at the end of the first task, then of the next. A network is
+    trained as it would be alone, unless its backbone draws random numbers (dropout).
+
+    Args:
+        pool: the images, on the device to train on.
+        tasks: the training rows of each task, in the order in which they arrive.
+        networks: what to train; they may differ in layer, mask, balance and seed.
+        make_backbone: returns a new network from images to features (n, h) at each call, with
+            weights drawn from PyTorch's generator.
+        rules: what all networks have in common.
+        options: what the paper leaves open: clipping, first weights, precision. On a GPU
+            convolutions are computed in full float32 unless the precision says otherwise.
+        orders: for each network the tasks in the order in which it meets them; None: as given.
+        folder: where checkpoints are written, after each epoch unless the options say otherwise. A
+            killed run resumes from there, and yields the ends of all tasks, finished ones included.
+        on_epoch: called with the number of images after each epoch of a network.
+        on_found: called with that number for each epoch restored from a checkpoint.
+        stop: asked after each epoch of all networks whether to stop here, with checkpoints
+            written; the same call resumes from there.
+    """
+    if isinstance(make_backbone, nn.Module):
+        raise OptionError(f"make_backbone must be a function, got a network{_COPY}")
+    rows = [torch.as_tensor(task).cpu() for task in tasks]
+    y = pool.y.cpu()
+    if PRECISIONS[options.precision].cast and pool.shift.dtype != torch.float32:
+        raise OptionError(
+            f"precision '{options.precision}' needs float32 images, got {pool.shift.dtype}"
+        )
+    common = {} if folder is None else asdict(rules) | _fingerprints(pool, rows)
+    trainees = []
+    for network, order in zip(networks, _orders(orders, networks, len(rows)), strict=True):
+        own = [rows[task] for task in order]
+        check_tasks(own, y, rules.per_class)
+        stream = ReplayStream(own, y, rules.per_class, network.balance, network.seed)
+        learner = Learner(network, pool, make_backbone, rules.optimizer, rules.lr, options)
+        checkpoints = None
+        if folder is not None:
+            first = {"start": fingerprint(learner.net.state_dict())}
+            setting = asdict(network) | {"order": list(order)} | common | first
+            setting |= options.decisive()
+            own_folder = Path(folder) / str(network)
+            checkpoints = Checkpoints(own_folder, setting, rules.epochs, options.save_every)
+        trainees.append(Trainee(network, stream, learner, checkpoints))
+    _check_backbones([trainee.learner for trainee in trainees])
+    learners = [trainee.learner for trainee in trainees]
+    longest = max((len(task) for each in trainees for task in each.stream.rows), default=0)
+    trainer = trainer_for(learners, rules.batch_size, longest, options)
+    on_epoch, on_found = (tell or (lambda images: None) for tell in (on_epoch, on_found))
+    stop = stop or (lambda: False)
+    run = _Run(trainees, trainer, len(rows), rules.epochs, on_epoch, on_found, stop)
+    return run.ends(options.precision)
+
+
+def _check_backbones(learners: Sequence[Learner]) -> None:
+    """Refuse networks that share weights, because each would train the other's."""
+    parts = [id(part) for learner in learners for part in learner.net.parameters()]
+    if len(set(parts)) < len(parts):
+        raise OptionError(
+            f"make_backbone must return a new network each time, got one twice{_COPY}"
+        )
+
+
+_COPY = "; for one that is trained give: lambda: copy.deepcopy(network)"
+
+
+def _orders(
+    given: Sequence[Sequence[int]] | None, networks: Sequence[Network], n_tasks: int
+) -> Sequence[Sequence[int]]:
+    """Return each network's order of tasks, each task once."""
+    orders = [range(n_tasks)] * len(networks) if given is None else given
+    if len(orders) != len(networks) or any(sorted(o) != list(range(n_tasks)) for o in orders):
+        raise OptionError(
+            f"orders must have an order of {n_tasks} tasks for each of {len(networks)} networks, "
+            f"got {[tuple(order) for order in orders]}"
+        )
+    return orders
+
+
+@dataclass
+class _Run:
+    """Networks on their way through all tasks."""
+
+    trainees: list[Trainee]
+    trainer: SideBySide | Grouped
+    n_tasks: int
+    n_epochs: int
+    on_epoch: Callable[[int], None]
+    on_found: Callable[[int], None]
+    stop: Callable[[], bool]
+
+    def ends(self, precision: str) -> Iterator[TaskEnd]:
+        """Train, and yield every network's end of each task."""
+        convolutions = PRECISIONS[precision].convolutions
+        for task in range(self.n_tasks):
+            self._begin(task)
+            for epoch in range(self.n_epochs):
+                with convolutions():
+                    trained = self._take_epoch(task, epoch)
+                if trained and self.stop():
+                    for trainee in self.trainees:
+                        trainee.keep(task)
+                    return
+            for trainee in self.trainees:
+                with convolutions():
+                    end = trainee.end(task)
+                yield end
+
+    def _begin(self, task: int) -> None:
+        for trainee in self.trainees:
+            trainee.begin(task)
+            for _ in trainee.right:
+                self.on_found(len(trainee.stream.rows[task]))
+
+    def _take_epoch(self, task: int, epoch: int) -> bool:
+        """Train an epoch of the networks that still need it; return whether there were any."""
+        behind = [trainee for trainee in self.trainees if len(trainee.right) == epoch]
+        orders = [trainee.stream.order(task, epoch) for trainee in behind]
+        self.trainer.take_epoch([trainee.learner for trainee in behind], orders)
+        for trainee in behind:
+            trainee.end_epoch(task)
+        for order in orders:
+            self.on_epoch(len(order))
+        return bool(behind)
+
+
+def _fingerprints(pool: ImagePool, tasks: Sequence[Tensor]) -> dict[str, str]:
+    """Name the data: the images with what normalises them, and the rows of each task."""
+    images = {"x": pool.x, "y": pool.y, "test_x": pool.test_x, "test_y": pool.test_y}
+    images |= {"scale": pool.scale, "shift": pool.shift}
+    rows = {str(task): rows for task, rows in enumerate(tasks)}
+    return {"images": fingerprint(images), "tasks": fingerprint(rows)}

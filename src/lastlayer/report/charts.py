@@ -1,0 +1,256 @@
+"""The charts of all pages: their size, tooltips and axes of classes; bars, and lines with bands.
+
+Axes of classes hold numbers, so that equal names stay apart, and show names. Heads whose lines
+coincide are drawn as one line with all their names: otherwise one would hide the rest.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import altair as alt
+import polars as pl
+
+from lastlayer.report.looks import encode_heads, layer_scale, mask_scale, masks
+from lastlayer.report.section import ROWS, Chart, Plot, Row, rows_of
+
+DATA = alt.NamedData(ROWS)
+WIDTH, HEIGHT = 460, 290
+POINTS = "accuracy in %"
+FEW = 30  # names that can be read on one axis
+WORST = 20  # classes of a chart that cannot show all
+ALIKE = 0.15  # percent of the axis: less than half the width of a line
+BAR = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs")
+BESIDE = 34  # pixels on the right, for the number of a bar that ends at 100 %
+
+
+def switched(chart: Chart, hidden: Sequence[str]) -> Chart:
+    """Let the legend of the page switch heads off and on, by the signal ``hidden``."""
+    param = alt.param(name="hidden", value=list(hidden))
+    return chart.add_params(param).transform_filter("indexof(hidden, datum.name) < 0")
+
+
+def sized(chart: Chart, height: float = HEIGHT, width: float = WIDTH) -> Chart:
+    """Set the size that a chart has outside the page."""
+    return chart.properties(width=width, height=height)
+
+
+def told(*fields: tuple[str, str]) -> list[alt.Tooltip]:
+    """Return tooltips with the exact numbers of a mean: its subject, deviation and runs."""
+    return [
+        *(alt.Tooltip(field, title=title) for field, title in fields),
+        alt.Tooltip("mean:Q", title="mean, %", format=".4~f"),
+        alt.Tooltip("deviation:Q", title="deviation", format=".4~f"),
+        alt.Tooltip("runs:Q", title="runs"),
+    ]
+
+
+def with_band(
+    table: pl.DataFrame, reach: str = "deviation", whole: float | None = 100
+) -> pl.DataFrame:
+    """Add both ends of mean ± deviation.
+
+    Args:
+        table: with the columns mean and ``reach``.
+        reach: the column of what is added and taken away.
+        whole: what no share can be beyond, nor below 0; None: it is not a share.
+    """
+    around = pl.col(reach).fill_null(0)
+    ends = {"low": pl.col("mean") - around, "high": pl.col("mean") + around}
+    if whole is not None:
+        ends = {name: end.clip(0, whole) for name, end in ends.items()}
+    return table.with_columns(end.round_sig_figs(6).alias(name) for name, end in ends.items())
+
+
+def names_of(table: pl.DataFrame) -> dict[int, str]:
+    """Return the name of each class of a table, by its number."""
+    return dict(table.select("class", "class_name").unique(maintain_order=True).rows())
+
+
+def worst(scores: Mapping[int, float], few: int = FEW) -> list[int]:
+    """Return the classes that a chart shows, by their numbers: all of few, of many the worst 20.
+
+    Args:
+        scores: of each class, by its number; the highest are the worst.
+        few: up to this many are all shown.
+
+    >>> worst({0: 0.1, 1: 0.9}), len(worst({c: c / 100 for c in range(100)}))
+    ([0, 1], 20)
+    """
+    if len(scores) <= few:
+        return sorted(scores)
+    return sorted(sorted(scores, key=lambda c: (-scores[c], c))[:WORST])
+
+
+def class_axis(names: Mapping[int, str], angle: float = 0) -> alt.Axis:
+    """Label classes by their names.
+
+    Args:
+        names: of each class, by its number.
+        angle: of the labels, in degrees.
+    """
+    return alt.Axis(
+        labelAngle=angle,
+        labelLimit=130,
+        labelOverlap=False,
+        labelExpr=_look_up(names, "datum.label"),
+        titlePadding=20,  # a reader's font may be wider than ours
+    )
+
+
+def with_name(chart: Chart, names: Mapping[int, str], number: str, name: str) -> Chart:
+    """Add the name of a class to rows that hold its number: a map has few names and many rows."""
+    return chart.transform_calculate(**{name: _look_up(names, f"datum['{number}']")})
+
+
+def _look_up(names: Mapping[int, str], key: str) -> str:
+    written = json.dumps({str(number): name for number, name in names.items()})
+    return f"({written})[{key}]"
+
+
+def bars(
+    table: pl.DataFrame,
+    y: str,
+    order: Sequence[str],
+    height: float,
+    offset: str | None = None,
+    reach: str = "deviation",
+) -> Plot:
+    """Draw a bar for each row, with its deviation and its value.
+
+    Args:
+        table: columns head, mask, name, mean, deviation, runs, and ``y``; in percent.
+        y: the column that names the rows.
+        order: its values from top to bottom.
+        height: of the chart.
+        offset: the column that sets bars of one name apart.
+        reach: the column of what is drawn to each side of a mean.
+    """
+    known = with_band(table.drop_nulls("mean"), reach)
+    rows = rows_of(known, *dict.fromkeys((*BAR, y)))
+    # Up to the whole there is room for the number within the chart, beyond it beside the chart.
+    highest = max((float(row["high"]) for row in rows), default=1)
+    ends = alt.Scale(domain=[0, min(100, max(highest * 1.12, 1))], nice=highest * 1.12 < 95)
+    heads = [row["head"] for row in rows]
+    fill = alt.Scale(type="ordinal", domain=masks(), range=[0.9, 0.5, 0.15])
+    axis = alt.Axis(labelLimit=170)
+    base = alt.Chart(DATA).encode(y=alt.Y(f"{y}:N", sort=list(order), title=None, axis=axis))
+    if offset:
+        base = base.encode(yOffset=alt.YOffset(f"{offset}:N", sort=masks()))
+    bar = base.mark_bar(stroke="black", strokeWidth=1.2).encode(
+        x=alt.X("mean:Q", title=POINTS, scale=ends),
+        color=alt.Color("head:N", scale=layer_scale(heads), legend=None),
+        fillOpacity=alt.FillOpacity("mask:O", scale=fill, legend=None),
+        strokeDash=alt.StrokeDash("mask:N", scale=mask_scale(), legend=None),
+        tooltip=told(("name:N", "head")),
+    )
+    around = base.encode(x=alt.X("low:Q", title=POINTS), x2="high:Q")
+    halo = around.mark_rule(strokeWidth=4, color="white", opacity=0.75)  # seen on dark bars too
+    error = around.mark_rule(strokeWidth=1.5)
+    text = base.mark_text(align="left", dx=4, fontSize=10).encode(
+        x=alt.X("high:Q", title=POINTS), text=alt.Text("mean:Q", format=".1f")
+    )
+    drawn = sized(alt.layer(bar, halo, error, text), height)
+    return drawn.properties(padding={"left": 5, "top": 5, "bottom": 5, "right": BESIDE}), rows
+
+
+def lines(
+    x: alt.X,
+    along: str,
+    rows: Sequence[Row],
+    heads: Sequence[str],
+    hidden: Sequence[str],
+    tooltip: Sequence[alt.Tooltip],
+    y: str = POINTS,
+    size: tuple[float, float] = (WIDTH, HEIGHT),
+) -> Plot:
+    """Draw a line for each head with a band of its deviation; rows with "end" get a marker.
+
+    Args:
+        x: the field that lines run along.
+        along: its name.
+        rows: with name, head, mask, mean, low, high, end and ``along``, in its order.
+        heads: all that the rows hold.
+        hidden: those of them that are switched off at first.
+        tooltip: what is told of a point.
+        y: the title of the axis of means.
+        size: width and height of the chart outside the page.
+    """
+    same = coinciding(rows, along, heads)
+    called = {name: " = ".join(group) for group in same for name in group}
+    look = encode_heads(heads, hidden)
+    base = alt.Chart(DATA).encode(x=x, color=look.colour, detail="name:N")
+    mean = alt.Y("mean:Q", title=y)
+    band = base.mark_area(opacity=0.13, tooltip=None).encode(y=alt.Y("low:Q", title=y), y2="high:Q")
+    line = base.mark_line(strokeWidth=1.7).encode(y=mean, strokeDash=look.dash)
+    both = [alt.Tooltip("same:N", title="same curve")] if same else []
+    point = base.mark_point(filled=True, size=45).encode(
+        y=mean,
+        shape=look.shape,
+        opacity=alt.condition("datum.end", alt.value(1), alt.value(0)),
+        tooltip=[*tooltip, *both],
+    )
+    layers = [band, line, point]
+    if same:
+        last = {row["name"]: place for place, row in enumerate(rows)}
+        marks = [
+            {"same": called.get(row["name"], ""), "last": last[row["name"]] == place}
+            for place, row in enumerate(rows)
+        ]
+        rows = [row | mark for row, mark in zip(rows, marks, strict=True)]
+        layers += _named_together(base, mean)
+    chart = _one_of_each(switched(alt.layer(*layers), hidden), same)
+    return sized(chart, *reversed(size)), list(rows)
+
+
+def coinciding(rows: Sequence[Row], along: str, heads: Sequence[str]) -> list[Sequence[str]]:
+    """Return the groups of heads whose lines cannot be told apart, in the order of the legend.
+
+    Args:
+        rows: of a chart.
+        along: the field that lines run along.
+        heads: in the order of the legend.
+
+    >>> rows = [{"name": n, "x": 1, "mean": m} for n, m in (("a", 50), ("b", 60), ("c", 50.01))]
+    >>> coinciding(rows, "x", ["a", "b", "c"])
+    [['a', 'c']]
+    """
+    curves: dict[str, dict[object, float]] = {}
+    for row in rows:
+        curves.setdefault(str(row["name"]), {})[row[along]] = float(row["mean"])
+    values = [0.0, *(value for curve in curves.values() for value in curve.values())]
+    gap = (max(values) - min(values)) * ALIKE / 100
+    groups: list[list[str]] = []
+    for name in (name for name in heads if name in curves):
+        like = (group for group in groups if _alike(curves[group[0]], curves[name], gap))
+        group = next(like, None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    return [group for group in groups if len(group) > 1]
+
+
+def _alike(one: Mapping[object, float], other: Mapping[object, float], gap: float) -> bool:
+    return one.keys() == other.keys() and all(abs(one[at] - other[at]) <= gap for at in one)
+
+
+def _one_of_each(chart: Chart, same: Sequence[Sequence[str]]) -> Chart:
+    """Draw of heads that coincide the first that is switched on."""
+    for group in same:
+        for place, name in enumerate(group[1:], start=1):
+            off = " && ".join(f"indexof(hidden, {json.dumps(n)}) >= 0" for n in group[:place])
+            chart = chart.transform_filter(f"datum.name != {json.dumps(name)} || ({off})")
+    return chart
+
+
+def _named_together(base: alt.Chart, mean: alt.Y) -> list[alt.Chart]:
+    """Write the names of heads that coincide below the end of their line, on white."""
+    ends = base.transform_filter("datum.last && datum.same != ''")
+    ground = ends.mark_text(
+        align="right", baseline="top", dx=-8, dy=6, stroke="white", strokeWidth=3, tooltip=None
+    )
+    text = ends.mark_text(align="right", baseline="top", dx=-8, dy=6, tooltip=None)
+    return [
+        drawn.encode(y=mean, text="same:N", color=alt.value("black"), size=alt.value(10))
+        for drawn in (ground, text)
+    ]
