@@ -387,5 +387,5 @@ def test_a_cluster_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_no_cluster_there(tmp_path: Path) -> None:
     folder, _ = shards(tmp_path, pieces=2)
-    with pytest.raises(OptionError, match="expected the address of a Ray cluster"):
+    with pytest.raises(OptionError, match="ray must be the address of a Ray cluster"):
         ll.fit(folder, "slda", label="species", ray="127.0.0.1:1")
