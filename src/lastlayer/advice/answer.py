@@ -3,11 +3,13 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
 import polars as pl
+import torch
 
 from lastlayer.advice.choosing import Choice, choose
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
@@ -36,7 +38,6 @@ from lastlayer.study.comparison import head_names
 
 PIECE = 1 << 16  # rows that a head without gradient is fitted with at once
 
-# What the stages take, about, as parts of the whole.
 # How much of the work is done when the stream is described, the heads are judged, and the
 # references are trained; the rest is to test.
 DESCRIBED, JUDGED, TRAINED = 0.08, 0.68, 0.88
@@ -46,19 +47,40 @@ DESCRIBED, JUDGED, TRAINED = 0.08, 0.68, 0.88
 class Advice:
     """The answer for a stream; ``print`` shows it."""
 
-    head: str  # the advised one, with its mask
-    answer: str  # in one sentence or two
-    reasons: tuple[str, ...]
-    table: pl.DataFrame  # a row for each candidate
-    curves: pl.DataFrame  # head, task, accuracy on what had come by then; null: not looked at
-    stream: Description
     data: Stream  # the rows and tasks that it is for
+    needs: Needs
+    stream: Description
     judgement: Judgement
     choice: Choice
     why: Why
     references: References
     finer: tuple[Finer, ...]
     tested: References | None
+
+    @property
+    def head(self) -> str:
+        """The advised head, with its mask."""
+        return self.choice.head
+
+    @cached_property
+    def answer(self) -> str:
+        """Which head, in one sentence or two."""
+        return answer_of(self)
+
+    @cached_property
+    def reasons(self) -> tuple[str, ...]:
+        """Why, and what it costs, in sentences."""
+        return reasons_of(self)
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """A row for each candidate, the advised one first, then by accuracy, from 0 to 1."""
+        return _table(self.judgement, self.choice)
+
+    @cached_property
+    def curves(self) -> pl.DataFrame:
+        """Head, task, and accuracy on what had come by then; null: not looked at."""
+        return _curves(self.judgement)
 
     def fit(self) -> HeadClassifier:
         """Return a classifier that has learned the whole stream, task by task.
@@ -165,25 +187,10 @@ def advise(
     finer = finer_labels(laid_out, judgement, choice.head, seed)
     tell(TRAINED, 1.0)
     tested = on_test_rows(laid_out, judgement, choice.head, seed)
-    return Advice(
-        head=choice.head,
-        answer=answer_of(judgement, choice, needs, references),
-        reasons=reasons_of(laid_out, judgement, choice, needs, why, references, finer, tested),
-        table=_table(judgement, choice),
-        curves=_curves(judgement),
-        stream=stream,
-        data=laid_out,
-        judgement=judgement,
-        choice=choice,
-        why=why,
-        references=references,
-        finer=tuple(finer),
-        tested=tested,
-    )
+    return Advice(laid_out, needs, stream, judgement, choice, why, references, tuple(finer), tested)
 
 
 def _table(judgement: Judgement, choice: Choice) -> pl.DataFrame:
-    """Return the table of candidates, the advised one first, then by accuracy, from 0 to 1."""
     rows: list[dict[str, Any]] = []
     for name, verdict in judgement.verdicts.items():
         accuracy, behind = choice.scores.accuracy(name), choice.behind.get(name)
@@ -226,20 +233,13 @@ def _verdict(name: str, choice: Choice) -> str:
 
 
 def _curves(judgement: Judgement) -> pl.DataFrame:
-    parts = [
-        pl.DataFrame(
-            {
-                "head": name,
-                "task": [task + 1 for task in judgement.checkpoints],
-                "accuracy": [
-                    right / max(come, 1) if right >= 0 else None
-                    for right, come in zip(
-                        verdict.right.tolist(), judgement.come.tolist(), strict=True
-                    )
-                ],
-            },
-            schema_overrides={"accuracy": pl.Float64},
-        )
-        for name, verdict in judgement.verdicts.items()
-    ]
-    return pl.concat(parts)
+    right = torch.stack([verdict.right for verdict in judgement.verdicts.values()])
+    shares = right.double() / judgement.come.clamp(min=1)
+    table = pl.DataFrame(
+        {
+            "head": list(judgement.verdicts),
+            "task": [[task + 1 for task in judgement.checkpoints]] * len(right),
+            "accuracy": [[x if x >= 0 else None for x in row] for row in shares.tolist()],
+        }
+    )
+    return table.explode("task", "accuracy").cast({"accuracy": pl.Float64})

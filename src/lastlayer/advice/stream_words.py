@@ -10,6 +10,8 @@ from torch import Tensor
 
 from lastlayer.evaluate.stream import Stream
 
+Floats, Integers = NDArray[np.float64], NDArray[np.int64]
+
 SHUFFLES = 199  # of the test whether classes move
 FALSE_ALARM = 0.01  # how often it tells of a class that moves where none does
 MOVED_ROWS = 10_000  # at most are looked at for it
@@ -101,28 +103,31 @@ def moved_classes(
     z, cell, task = _samples(stream, returning, seed)
     if not len(z):
         return None, None
-    between = _between(z, cell, task)
-    shuffled = _shuffled(z, cell, task, seed)
-    spread = _spread(z, cell)
+    # The mean squared distance of a class's rows from its mean: shuffling tasks leaves it alone.
+    spread = _apart(z, cell, np.arange(len(z)))
     known = spread > 0
     if not known.any():
         return None, None
-    ratio, chance = between[known] / spread[known], shuffled[:, known] / spread[known]
+    random = np.random.default_rng(seed)
+    shuffled = [
+        _apart(z, cell, task[np.lexsort((random.random(len(cell)), cell))]) for _ in range(SHUFFLES)
+    ]
+    ratio = _apart(z, cell, task)[known] / spread[known]
+    chance = np.stack(shuffled)[:, known] / spread[known]
     # Classes of few rows vary more by chance: each is measured by its own shuffles.
     scale = np.maximum(chance.std(axis=0), 1e-12)
     most = ((chance - chance.mean(axis=0)) / scale).max(axis=1)
     limit = np.sort(most)[-max(1, round(FALSE_ALARM * (SHUFFLES + 1)))]
     far = (ratio - chance.mean(axis=0)) / scale > limit
-    classes = np.asarray(returning)[known]
+    classes = np.asarray(returning)[: len(known)][known]
     beyond = np.sqrt(np.maximum(ratio - chance.mean(axis=0), 0))
     return tuple(classes[far].tolist()), float(np.median(beyond))
 
 
-Arrays = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
-
-
-def _samples(stream: Stream, returning: Sequence[int], seed: int) -> Arrays:
-    """Return features, class and task of the items to shuffle: rows, or means of sources."""
+def _samples(
+    stream: Stream, returning: Sequence[int], seed: int
+) -> tuple[Floats, Integers, Integers]:
+    """Return what is shuffled, rows or means of sources, by class: features, class and task."""
     random = np.random.default_rng(seed)
     y, task = stream.y.numpy(), stream.task_of.numpy()
     place = np.full(stream.n_classes, -1)
@@ -130,65 +135,40 @@ def _samples(stream: Stream, returning: Sequence[int], seed: int) -> Arrays:
     rows = np.flatnonzero((task >= 0) & (place[y] >= 0))
     if len(rows) > MOVED_ROWS and stream.group is None:
         rows = np.sort(random.choice(rows, MOVED_ROWS, replace=False))
-    z = _projected(stream.z[torch.from_numpy(rows)].float(), seed).numpy()
-    cell, of_task = place[y[rows]], task[rows]
+    found = stream.z[torch.from_numpy(rows)].float()
+    if found.shape[1] > MOVED_SIZE:
+        generator = torch.Generator().manual_seed(seed)
+        found = (
+            found @ torch.linalg.qr(torch.randn(found.shape[1], MOVED_SIZE, generator=generator))[0]
+        )
+    z, cell, of_task = found.double().numpy(), place[y[rows]], task[rows]
     if stream.group is not None:
         keys = np.stack([stream.group.numpy()[rows], cell, of_task], axis=1)
-        unique, inverse, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-        sums = np.zeros((len(unique), z.shape[1]))
-        np.add.at(sums, inverse.reshape(-1), z)
-        z, cell, of_task = sums / counts[:, None], unique[:, 1], unique[:, 2]
+        unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+        _, z, _ = _means(z, inverse.reshape(-1))
+        cell, of_task = unique[:, 1], unique[:, 2]
     order = np.argsort(cell, kind="stable")
-    return z[order].astype(np.float64), cell[order], of_task[order]
+    return z[order], cell[order], of_task[order]
 
 
-def _projected(z: Tensor, seed: int) -> Tensor:
-    if z.shape[1] <= MOVED_SIZE:
-        return z.double()
-    random = torch.Generator().manual_seed(seed)
-    basis = torch.linalg.qr(torch.randn(z.shape[1], MOVED_SIZE, generator=random))[0]
-    projected: Tensor = (z @ basis).double()
-    return projected
-
-
-def _between(
-    z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return each class's mean squared distance of its tasks' means from its own mean."""
-    n_cells, n_tasks = int(cell.max()) + 1, int(task.max()) + 1
-    key = cell * n_tasks + task
-    count = np.bincount(key, minlength=n_cells * n_tasks).astype(np.float64)
-    sums = np.zeros((n_cells * n_tasks, z.shape[1]))
+def _means(z: Floats, key: Integers) -> tuple[Integers, Floats, Integers]:
+    """Return the keys there are, ascending, the mean of the rows of each, and how many they are."""
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-    sums[key[order][starts]] = np.add.reduceat(z[order], starts, axis=0)
-    whole = sums.reshape(n_cells, n_tasks, -1).sum(axis=1)
-    n = count.reshape(n_cells, n_tasks).sum(axis=1)
-    parts = np.square(sums).sum(axis=1) / np.maximum(count, 1)
-    mean = parts.reshape(n_cells, n_tasks).sum(axis=1) / n
-    apart: NDArray[np.float64] = mean - np.square(whole).sum(axis=1) / n**2
-    return apart
+    counts = np.diff(starts, append=len(key))
+    return key[order][starts], np.add.reduceat(z[order], starts, axis=0) / counts[:, None], counts
 
 
-def _spread(z: NDArray[np.float64], cell: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return each class's mean squared distance of the shuffled items from its mean."""
-    n = np.bincount(cell)
-    starts = np.flatnonzero(np.diff(cell, prepend=-1))
-    mean = np.add.reduceat(z, starts, axis=0) / n[:, None]
-    spread: NDArray[np.float64] = np.bincount(cell, np.square(z - mean[cell]).sum(axis=1)) / n
-    return spread
-
-
-def _shuffled(
-    z: NDArray[np.float64], cell: NDArray[np.int64], task: NDArray[np.int64], seed: int
-) -> NDArray[np.float64]:
-    """Return the result of ``_between`` for shuffled tasks: (shuffles, classes)."""
-    random = np.random.default_rng(seed)
-    found = []
-    for _ in range(SHUFFLES):
-        within = np.lexsort((random.random(len(cell)), cell))
-        found.append(_between(z, cell, task[within]))
-    return np.stack(found)
+def _apart(z: Floats, cell: Integers, part: Integers) -> Floats:
+    """Return each class's mean squared distance of the means of its parts from its own mean."""
+    n_parts = int(part.max()) + 1
+    keys, means, counts = _means(z, cell * n_parts + part)
+    classes, whole, n = _means(z, cell)
+    of_class = np.searchsorted(classes, keys // n_parts)
+    squares = counts * np.square(means - whole[of_class]).sum(axis=1)
+    found = np.zeros(int(cell.max()) + 1)
+    found[classes] = np.bincount(of_class, squares) / n
+    return found
 
 
 def _duplicates(stream: Stream) -> tuple[int, int, int]:

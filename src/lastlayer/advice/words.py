@@ -1,17 +1,17 @@
 """The answer and its reasons in words."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from lastlayer.advice.choosing import MARGIN, Choice, Interval
-from lastlayer.advice.needs import Needs, time_in_words
-from lastlayer.advice.references import Finer, References
-from lastlayer.advice.why import LINEAR, Why
+from lastlayer.advice.choosing import MARGIN, Interval
+from lastlayer.advice.needs import time_in_words
+from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of, size_in_words, thrift
-from lastlayer.evaluate.judge import Judgement
-from lastlayer.evaluate.stream import Stream
+
+if TYPE_CHECKING:
+    from lastlayer.advice.answer import Advice
 
 WORTH_SAYING = 0.01  # a price of never retraining above this comes first
 _REPAIRS = {
@@ -22,67 +22,49 @@ _REPAIRS = {
 }
 
 
-def answer_of(judgement: Judgement, choice: Choice, needs: Needs, references: References) -> str:
+def answer_of(advice: "Advice") -> str:
     """Return the sentence that says which head to use, preceded by what matters even more."""
-    head, scores = choice.head, choice.scores
-    first = ""
+    choice, references, judgement = advice.choice, advice.references, advice.judgement
+    first, use = "", "Use"
     price = references.price()
     if price is not None and price[1].value > WORTH_SAYING:
-        reached = references.scores.of(price[0])
         first = (
-            f"Retraining on everything would be better: a {price[0]} gets {_percent(reached)} "
-            f"right, {price[1]} points more than the best head that never retrains. "
+            f"Retraining on everything would be better: a {price[0]} gets "
+            f"{_percent(references.scores.of(price[0]))} right, {price[1]} points more than the "
+            "best head that never retrains. "
         )
     if not choice.learned:
-        first = (
-            "These rows do not show which head to use: none is clearly better than always "
-            f"answering '{choice.guess}'. If you need one anyway: "
+        first, use = (
+            (
+                "These rows do not show which head to use: none is clearly better than always "
+                f"answering '{choice.guess}'. If you need one anyway: "
+            ),
+            "use",
         )
     rows = sum(map(len, judgement.held_y))
     times = f" in {len(judgement.splits)} splits" if len(judgement.splits) > 1 else ""
-    use = "use" if first.endswith(": ") else "Use"
     text = (
-        f"{first}{use} {head}: it gets {_accuracy(scores.accuracy(head))} of {rows} held-out "
-        f"rows right{times}"
+        f"{first}{use} {choice.head}: it gets {_accuracy(choice.scores.accuracy(choice.head))} of "
+        f"{rows} held-out rows right{times}"
     )
     if choice.level:
-        return f"{text}; {_few(choice.level)} {_is(choice.level)} too close to tell apart from it."
+        are = "is" if len(choice.level) == 1 else "are"
+        return f"{text}; {_few(choice.level)} {are} too close to tell apart from it."
     if choice.twins:
-        return f"{text}; {_few(choice.twins)} {_give(choice.twins)} the same answers."
-    return f"{text}, more than any other{_that_fits(needs)}."
+        give = "gives" if len(choice.twins) == 1 else "give"
+        return f"{text}; {_few(choice.twins)} {give} the same answers."
+    needs = advice.needs
+    fits = " that meets " + " ".join(map(needs.words, needs.given)) if needs.given else ""
+    return f"{text}, more than any other{fits}."
 
 
-def _that_fits(needs: Needs) -> str:
-    return " that meets " + " ".join(map(needs.words, needs.given)) if needs.given else ""
-
-
-def reasons_of(
-    stream: Stream,
-    judgement: Judgement,
-    choice: Choice,
-    needs: Needs,
-    why: Why,
-    references: References,
-    finer: Sequence[Finer],
-    tested: References | None,
-) -> tuple[str, ...]:
+def reasons_of(advice: "Advice") -> tuple[str, ...]:
     """Return the reasons, and what else a user should know."""
-    return (
-        *_choice(choice),
-        *_cost(stream, judgement, choice),
-        *_constraints(needs, choice, stream),
-        *_price(references),
-        *_linear(choice, why, references),
-        *_pairs(choice, why),
-        *_finer(finer, stream, choice),
-        *_test(stream, tested),
-        *_unjudged(stream, judgement),
-        *_left_out(judgement),
-    )
+    return tuple(sentence for reasons in _REASONS for sentence in reasons(advice))
 
 
-def _choice(choice: Choice) -> list[str]:
-    said = []
+def _choice(advice: "Advice") -> list[str]:
+    choice, said = advice.choice, []
     if choice.head != choice.best:
         behind = choice.behind[choice.head]
         said.append(
@@ -105,8 +87,8 @@ def _choice(choice: Choice) -> list[str]:
     return said
 
 
-def _cost(stream: Stream, judgement: Judgement, choice: Choice) -> list[str]:
-    head = choice.head
+def _cost(advice: "Advice") -> list[str]:
+    choice, judgement, head = advice.choice, advice.judgement, advice.head
     can, size = card_of(head).abilities, choice.sizes[head]
     keeps = "every row" if can.keeps_samples else "no rows"
     said = [
@@ -133,8 +115,10 @@ def _cost(stream: Stream, judgement: Judgement, choice: Choice) -> list[str]:
     return said
 
 
-def _constraints(needs: Needs, choice: Choice, stream: Stream) -> list[str]:
-    said = [f"{needs.words(name)} costs {cost} points." for name, cost in choice.costs.items()]
+def _constraints(advice: "Advice") -> list[str]:
+    needs, stream = advice.needs, advice.data
+    costs = advice.choice.costs.items()
+    said = [f"{needs.words(name)} costs {cost} points." for name, cost in costs]
     single = int((stream.y[stream.rows].bincount() == 1).sum())
     if needs.no_samples and single:
         said.append(
@@ -144,7 +128,8 @@ def _constraints(needs: Needs, choice: Choice, stream: Stream) -> list[str]:
     return said
 
 
-def _price(references: References) -> list[str]:
+def _price(advice: "Advice") -> list[str]:
+    references = advice.references
     price = references.price()
     if price is None:
         return ["No reference was trained: the data are too large for that on this machine."]
@@ -166,7 +151,8 @@ def _price(references: References) -> list[str]:
     ]
 
 
-def _linear(choice: Choice, why: Why, references: References) -> list[str]:
+def _linear(advice: "Advice") -> list[str]:
+    choice, why, references = advice.choice, advice.why, advice.references
     if LINEAR not in choice.scores.names:
         return []
     said = []
@@ -206,8 +192,8 @@ def _linear(choice: Choice, why: Why, references: References) -> list[str]:
     return said
 
 
-def _pairs(choice: Choice, why: Why) -> list[str]:
-    said = []
+def _pairs(advice: "Advice") -> list[str]:
+    why, said = advice.why, []
     if why.clashes:
         pairs = [f"{a} to {b}" for a, b, _ in why.clashes[:3]]
         said.append(
@@ -216,13 +202,13 @@ def _pairs(choice: Choice, why: Why) -> list[str]:
         )
     if why.confusions:
         pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in why.confusions[:3]]
-        said.append(f"{choice.head} most often mistakes {_and(pairs)}.")
+        said.append(f"{advice.head} most often mistakes {_and(pairs)}.")
     return said
 
 
-def _finer(finer: Sequence[Finer], stream: Stream, choice: Choice) -> list[str]:
-    said = []
-    for one in finer:
+def _finer(advice: "Advice") -> list[str]:
+    stream, choice, said = advice.data, advice.choice, []
+    for one in advice.finer:
         name = (
             choice.head
             if choice.head in one.gains
@@ -242,7 +228,8 @@ def _finer(finer: Sequence[Finer], stream: Stream, choice: Choice) -> list[str]:
     return said
 
 
-def _test(stream: Stream, tested: References | None) -> list[str]:
+def _test(advice: "Advice") -> list[str]:
+    tested = advice.tested
     if tested is None:
         return ["There are no test rows: the accuracies are those on held-out training rows."]
     scores, head = tested.scores, tested.head
@@ -254,7 +241,7 @@ def _test(stream: Stream, tested: References | None) -> list[str]:
         f"On {tested.rows} test rows, used once after the choice, with all training rows learned: "
         f"{_and(parts)}."
     ]
-    if known := stream.known_sources:
+    if known := advice.data.known_sources:
         said.append(
             f"{known} of these test rows come from sources that are among the training rows, and "
             "held-out rows never do: on the test rows every head looks better than on new sources."
@@ -262,42 +249,39 @@ def _test(stream: Stream, tested: References | None) -> list[str]:
     return said
 
 
-def _unjudged(stream: Stream, judgement: Judgement) -> list[str]:
-    held = torch.cat([split.held for split in judgement.splits])
-    return [*_of_one_source(stream, held), *_tasks_without(stream, held)]
-
-
-def _of_one_source(stream: Stream, held: Tensor) -> list[str]:
-    """Name the classes that sources keep from being judged; those of a single row are known."""
+def _unjudged(advice: "Advice") -> list[str]:
+    """Name the classes that sources keep from being judged, and the tasks without held-out rows."""
+    stream, said = advice.data, []
+    held = torch.cat([split.held for split in advice.judgement.splits])
     rows = stream.y[stream.rows].bincount(minlength=stream.n_classes)
+    # A class with a single row is never held out either; the stream in words names those.
     never = (rows > 1) & (stream.y[held].bincount(minlength=stream.n_classes) == 0)
-    names = [stream.names[c] for c in never.nonzero()[:, 0].tolist()]
-    if stream.group is None or not names:
-        return []
-    return [
-        f"{len(names)} of {int((rows > 0).sum())} classes ({_few(names)}; "
-        f"{int(rows[never].sum())} rows) come from one source each: learned from, but not "
-        "judged by."
-    ]
+    if stream.group is not None and bool(never.any()):
+        names = [stream.names[c] for c in never.nonzero()[:, 0].tolist()]
+        said.append(
+            f"{len(names)} of {int((rows > 0).sum())} classes ({_few(names)}; "
+            f"{int(rows[never].sum())} rows) come from one source each: learned from, but not "
+            "judged by."
+        )
+    if without := set(range(stream.n_tasks)) - set(stream.task_of[held].tolist()):
+        numbers = _few([str(task + 1) for task in sorted(without)])
+        tasks = (
+            f"Tasks {numbers} have" if len(without) > 1 else f"Of the stream, task {numbers} has"
+        )
+        said.append(f"{tasks} no held-out rows: learned from, but not judged by.")
+    return said
 
 
-def _tasks_without(stream: Stream, held: Tensor) -> list[str]:
-    without = set(range(stream.n_tasks)) - set(stream.task_of[held].tolist())
-    if not without:
-        return []
-    numbers = [str(task + 1) for task in sorted(without)]
-    many = len(numbers) > 1
-    return [
-        f"{'Tasks' if many else 'Of the stream, task'} {_few(numbers)} {'have' if many else 'has'} "
-        "no held-out rows: learned from, but not judged by."
-    ]
-
-
-def _left_out(judgement: Judgement) -> list[str]:
+def _left_out(advice: "Advice") -> list[str]:
     reasons: dict[str, list[str]] = {}
-    for name, text in judgement.left_out.items():
+    for name, text in advice.judgement.left_out.items():
         reasons.setdefault(text, []).append(name)
     return [f"Left out: {_and(names)} ({text})." for text, names in reasons.items()]
+
+
+_REASONS = (
+    _choice, _cost, _constraints, _price, _linear, _pairs, _finer, _test, _unjudged, _left_out,
+)  # fmt: skip
 
 
 def _percent(share: float) -> str:
@@ -315,11 +299,3 @@ def _few(names: Sequence[str]) -> str:
 def _and(names: Sequence[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _give(names: Sequence[str]) -> str:
-    return "gives" if len(names) == 1 else "give"
-
-
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
