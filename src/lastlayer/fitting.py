@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -25,9 +25,10 @@ from lastlayer.data.tables.open_table import is_dataset
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, MergeError, OptionError
 from lastlayer.estimator import HeadClassifier
-from lastlayer.evaluate.shard_tasks import do
-from lastlayer.evaluate.shards import fit_shards
-from lastlayer.heads import make_head
+from lastlayer.evaluate.shard_survey import survey
+from lastlayer.evaluate.shard_tasks import Run, do, run_in_threads
+from lastlayer.evaluate.shards import Work, folder_of, in_words
+from lastlayer.heads import Head, make_head
 
 Path_ = str | os.PathLike[str]
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -99,6 +100,53 @@ def fit(
     if share is not None:
         _calibrate(clf, [rows for rows in held if rows is not None])
     return clf
+
+
+def fit_shards(
+    source: Sharded,
+    clf: HeadClassifier,
+    selection: Selection,
+    *,
+    parts: Path_ | None = None,
+    broken: str = "stop",
+    progress: Tell | None = None,
+    run: Run = run_in_threads,
+    check: Callable[[Path, Sequence[Path]], None] | None = None,
+) -> HeadClassifier:
+    """Train a classifier on shards, or train one further, exactly as if they were one file.
+
+    Args:
+        source: A folder, a pattern, or a list of files.
+        clf: The classifier; its head must be one that merges. After an error it is as before.
+        selection: Which rows and columns are meant.
+        parts: A folder for partial results: run again after a kill, the work resumes from there. On
+            a cluster all nodes must see it. In the end one part is left, the sum, which is for the
+            caller to remove: the classifier may not be saved yet. None: a temporary folder.
+        broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
+        progress: Called with the number of rows learned, and of all rows.
+        run: Does tasks, and yields each with its answer.
+        check: Called with the folder of parts and the first shard before anything is done, to
+            refuse a cluster that does not see them.
+    """
+    skip = choice(broken, ("stop", "skip"), "broken") == "skip"
+    shards = list_shards(source, selection.rows, selection.embedding)
+    if shards[0].labels:  # the embedding was the name of a folder
+        selection = replace(selection, embedding=None)
+    selection = replace(selection, columns=clf.column_names)
+    with folder_of(parts) as folder:
+        if check is not None:
+            check(folder, [Path(shards[0].path)])
+        work = Work(folder, selection, skip, float(clf.feature_scale), run, progress)
+        found = survey(shards, selection, work.run, skip, getattr(clf, "n_features_in_", None))
+        work = replace(work, selection=replace(selection, columns=found.columns))
+
+        def learn(head: Head, columns: Tensor) -> Head:
+            nonlocal found
+            learned, found = work.learn(head, columns, found)
+            return learned
+
+        names = list(found.counts)
+        return clf.take_in(found.width, found.columns, names, learn, lambda: in_words(found))
 
 
 def predict(

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from lastlayer.evaluate.stream import Stream
 
-Floats, Integers = NDArray[np.float64], NDArray[np.int64]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 SHUFFLES = 199  # of the test whether classes move
 FALSE_ALARM = 0.01  # how often it tells of a class that moves where none does

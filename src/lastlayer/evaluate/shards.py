@@ -9,23 +9,22 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from lastlayer.core.checks import a_path, choice
+from lastlayer.core.checks import a_path
 from lastlayer.core.progress import Meter, Tell
 from lastlayer.core.tensor_files import fingerprint
-from lastlayer.data.shard_list import Shard, Sharded, list_shards
+from lastlayer.data.shard_list import Shard
 from lastlayer.data.shard_rows import read_shard
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, LastLayerError
-from lastlayer.evaluate.shard_survey import Survey, survey
+from lastlayer.evaluate.shard_survey import Survey
 from lastlayer.evaluate.shard_tasks import (
     Answer,
     Run,
@@ -36,7 +35,6 @@ from lastlayer.evaluate.shard_tasks import (
     naming,
     part_path,
     read_part,
-    run_in_threads,
     write_part,
 )
 from lastlayer.heads import Head
@@ -50,78 +48,8 @@ LISTED = 20  # shards that are left out, in the words of a head's file
 Path_ = str | os.PathLike[str]
 
 
-class Learner(Protocol):
-    """What learns from shards: the part of a ``HeadClassifier`` that is needed here."""
-
-    feature_scale: float
-
-    @property
-    def column_names(self) -> Sequence[str]:
-        """What the columns of features are called that it has learned; empty: no names."""
-
-    def take_in(
-        self,
-        width: int,
-        columns: Sequence[str],
-        names: Sequence[str],
-        learn: Callable[[Head, Tensor], Head],
-        said: Callable[[], str],
-    ) -> Self:
-        """Replace its head by what ``learn`` makes of it and of the columns of the classes."""
-
-
-L = TypeVar("L", bound=Learner)
-
-
-def fit_shards(
-    source: Sharded,
-    clf: L,
-    selection: Selection,
-    *,
-    parts: Path_ | None = None,
-    broken: str = "stop",
-    progress: Tell | None = None,
-    run: Run = run_in_threads,
-    check: Callable[[Path, Sequence[Path]], None] | None = None,
-) -> L:
-    """Train a classifier on shards, or train one further, exactly as if they were one file.
-
-    Args:
-        source: A folder, a pattern, or a list of files.
-        clf: The classifier; its head must be one that merges. After an error it is as before.
-        selection: Which rows and columns are meant.
-        parts: A folder for partial results: run again after a kill, the work resumes from there. On
-            a cluster all nodes must see it. In the end one part is left, the sum, which is for the
-            caller to remove: the classifier may not be saved yet. None: a temporary folder.
-        broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
-        progress: Called with the number of rows learned, and of all rows.
-        run: Does tasks, and yields each with its answer.
-        check: Called with the folder of parts and the first shard before anything is done, to
-            refuse a cluster that does not see them.
-    """
-    skip = choice(broken, ("stop", "skip"), "broken") == "skip"
-    shards = list_shards(source, selection.rows, selection.embedding)
-    if shards[0].labels:  # the embedding was the name of a folder
-        selection = replace(selection, embedding=None)
-    selection = replace(selection, columns=clf.column_names)
-    with _folder(parts) as folder:
-        if check is not None:
-            check(folder, [Path(shards[0].path)])
-        work = _Work(folder, selection, skip, float(clf.feature_scale), run, progress)
-        found = survey(shards, selection, work.run, skip, getattr(clf, "n_features_in_", None))
-        work = replace(work, selection=replace(selection, columns=found.columns))
-
-        def learn(head: Head, columns: Tensor) -> Head:
-            nonlocal found
-            learned, found = work.learn(head, columns, found)
-            return learned
-
-        names = list(found.counts)
-        return clf.take_in(found.width, found.columns, names, learn, lambda: _sentence(found))
-
-
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """How shards are learned, whatever they hold."""
 
     folder: Path  # of parts
@@ -273,7 +201,8 @@ def _digest(identity: object) -> str:
 
 
 @contextmanager
-def _folder(parts: Path_ | None) -> Iterator[Path]:
+def folder_of(parts: Path_ | None) -> Iterator[Path]:
+    """Yield the folder of parts; None: a temporary one."""
     if parts is not None:
         yield a_path(parts, "parts").absolute()
         return
@@ -281,7 +210,7 @@ def _folder(parts: Path_ | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _sentence(found: Survey) -> str:
+def in_words(found: Survey) -> str:
     """Return what a head was learned from, without a path of this machine."""
     n = len(found.shards)
     said = f"learned {found.n} rows of {n} shard{'' if n == 1 else 's'}"
