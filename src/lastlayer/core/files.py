@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from errno import EINVAL
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -152,11 +153,24 @@ def followed(path: Path) -> Path:
     return target
 
 
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk: a power cut may come after that."""
+    place = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(place)
+    except OSError as error:
+        if error.errno != EINVAL:  # some file systems sync no folder
+            raise
+    finally:
+        os.close(place)
+
+
 @contextmanager
 def in_place_of(path: Path) -> Iterator[Path]:
     """Yield a file to write to; it replaces ``path``, or what a link leads to, if all goes well.
 
-    An interrupted write leaves what was there before. Folders are made as they are needed.
+    An interrupted write leaves what was there before, and so does a power cut; when the block has
+    ended, what was written is on disk. Folders are made as they are needed.
     """
     path = followed(path)
     try:
@@ -171,7 +185,10 @@ def in_place_of(path: Path) -> Iterator[Path]:
                 umask = os.umask(0)
                 os.umask(umask)
             os.chmod(unfinished, 0o666 & ~umask)
+            # In this order: a name must not reach the disk before what it names.
+            _sync(Path(unfinished))
             os.replace(unfinished, path)
+            _sync(path.parent)
         finally:
             Path(unfinished).unlink(missing_ok=True)
     except OSError as error:

@@ -19,6 +19,7 @@ from lastlayer.heads.maps.random_ridge import RandomRidgeHead
 from lastlayer.heads.maps.random_slda import RandomSldaHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
+from lastlayer.heads.records import RECORDS
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.heads.statistics.qda import QdaHead
 from lastlayer.heads.statistics.ridge import RidgeHead
@@ -104,6 +105,7 @@ def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
         head = make_head(file.name, **file.settings)
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
+        head.records = {key: file.parts[key] for key in RECORDS if key in file.parts}
         if "calibration" in file.parts:
             head.calibration = Calibration.read(file.parts["calibration"])
     except (TypeError, ValueError, RuntimeError) as error:  # intact, yet not what a head writes

@@ -20,6 +20,7 @@ from lastlayer.errors import (
     UnsupportedError,
 )
 from lastlayer.heads.class_names import called, joint_names
+from lastlayer.heads.records import joint_records
 from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning, settle
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def merge(head: H, other: H, columns: Tensor | None = None) -> H:
             other = _rearranged(other, numbers, columns)
         merged = head._merge(other)
         merged._class_names = names
+        merged.records = joint_records(head, other)
         merged._calibration = head._calibration or other._calibration
         merged._mark_changed()
     return merged

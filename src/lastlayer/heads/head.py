@@ -67,6 +67,7 @@ class Head(SharedModule, ABC):
         self.preset = cast(Preset, choice(preset, ("exact", "paper"), "preset"))
         self._class_names: Names = None
         self._calibration: Calibration | None = None
+        self.records: dict[str, Any] = {}  # see ``records``: kept by ``save``
         self._derived: dict[str, Any] = {}  # what was made of the head as it is, when asked for
         self._stale = True
         self.register_buffer("seen", torch.zeros(n_classes, dtype=torch.bool))

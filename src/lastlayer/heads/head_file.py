@@ -1,23 +1,18 @@
 """The file of a head: what is in it, under which names, from which version on.
 
-Its tensors are the head's ``state_dict``. Beside them is a JSON document with the name of the
-head, the settings that make such a head, the format of the document, and what is optional:
+Its tensors are the head's ``state_dict``; of symmetric statistics it keeps the lower triangle.
+Beside them is a JSON document: the name of the ``head``, the ``settings`` that make such a head,
+the ``format`` of the document, and parts. A part is under ``needed`` where answers, or what the
+head may do next, would be wrong without it: a version that does not know it refuses the file. All
+others are under ``may_be_ignored``. ``PARTS`` lists them; docs/decisions/18 says why each is where
+it is.
 
-- ``class_names``: what the classes 0, 1, … are called.
-- ``labels``: of which type they were, where a classifier named them: "int64", "str", …
-- ``classifier``: with what a ``HeadClassifier`` was made, and where its random numbers are, so
-  that it continues as if it had never been saved.
-- ``calibration``: the temperature that makes probabilities of logits, limits of novelty, and
-  whether the head has changed since (``Calibration``).
-- ``feature_map``: what is done to features before the head sees them: {"divide_by": 10.0}.
-- ``feature_names``: what the columns of features were called, where a classifier knew: others are
-  put in this order by name.
-- ``origin``: what it was learned from, in sentences, where that is many files.
-
-A part that this version does not know is refused, since to leave it out would change the answers.
+Format 2, of version 0.2, has the same parts side by side, all of them needed, and whole matrices.
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
@@ -25,19 +20,56 @@ from torch import Tensor
 from lastlayer.core.checks import a_path, short
 from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.errors import FileFormatError
+from lastlayer.heads.records import RECORDS, check_records, is_record
+from lastlayer.heads.shared_module import Resizable
+from lastlayer.heads.statistics.packed import pack, unpack
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
 
-FORMAT = 2  # of the document
-PARTS = {  # what else it may hold, and as what
-    "class_names": list,
-    "labels": str,
-    "classifier": dict,
-    "feature_map": dict,
-    "feature_names": list,
-    "origin": list,
-    "calibration": dict,
+FORMAT, OLDEST = 3, 2  # of the document
+
+
+def _are_different_texts(value: Any) -> bool:
+    texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return texts and len(set(value)) == len(value)
+
+
+def _is(*kinds: type) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, kinds)
+
+
+class Part(NamedTuple):
+    """What a document may hold beside the head's name and settings."""
+
+    fits: Callable[[Any], bool]  # whether a value has the form of such a part
+    needed: bool
+
+
+PARTS = {
+    # What the classes 0, 1, … are called.
+    "class_names": Part(_are_different_texts, needed=True),
+    # Of which type they were, where a classifier named them: "int64", "str", …
+    "labels": Part(_is(str), needed=True),
+    # With what a HeadClassifier was made, and where its random numbers are, so that it continues as
+    # if it had never been saved.
+    "classifier": Part(_is(dict), needed=True),
+    # The temperature that makes probabilities of logits, limits of novelty, and whether the head
+    # has changed since (``Calibration``).
+    "calibration": Part(_is(dict), needed=True),
+    # What is done to features before the head sees them: {"divide_by": 10.0}.
+    "feature_map": Part(_is(dict), needed=True),
+    # What the columns of features were called: others are put in this order by name.
+    "feature_names": Part(_are_different_texts, needed=True),
+    # What made the features: a name, or what is known of a backbone.
+    "made_by": Part(_is(str, dict), needed=False),
+    # Which tensors are the lower triangles of symmetric matrices.
+    "packed": Part(_are_different_texts, needed=True),
+    # A head without its deltas, or the change it has learned through, would learn them again.
+    **{
+        record: Part(partial(is_record, record), needed=record in ("deltas", "change"))
+        for record in RECORDS
+    },
 }
 
 
@@ -54,11 +86,26 @@ def write_head(path: str | os.PathLike[str], head: "Head", **parts: Any) -> None
     """Write a head, with those of ``PARTS`` that have content."""
     path = a_path(path)
     with head.lock:
-        parts["class_names"] = head.class_names
-        parts["calibration"] = None if head.calibration is None else head.calibration.document()
+        own: dict[str, Any] = {**check_records(head.records), "class_names": head.class_names}
+        own["calibration"] = None if head.calibration is None else head.calibration.document()
+        state = head.state_dict()
+        own["packed"] = _symmetric(head) or None
+        state |= {name: pack(state[name].cpu()) for name in own["packed"] or ()}
+        held = {name: part for name, part in (own | parts).items() if part is not None}
         document: dict[str, Any] = {"head": head.name, "settings": head.settings, "format": FORMAT}
-        document |= {part: parts[part] for part in PARTS if parts.get(part) is not None}
-        write_tensors(path, "head", head.state_dict(), document)
+        for kind, needed in (("needed", True), ("may_be_ignored", False)):
+            document[kind] = {name: held[name] for name in held if PARTS[name].needed is needed}
+        write_tensors(path, "head", state, document)
+
+
+def _symmetric(head: "Head") -> list[str]:
+    """Return which matrices of a head's state are known by their lower triangle."""
+    return [
+        f"{place}.{name}"
+        for place, module in head.named_modules()
+        if isinstance(module, Resizable)
+        for name in module.symmetric
+    ]
 
 
 def read_head(path: str | os.PathLike[str]) -> HeadFile:
@@ -67,19 +114,40 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
     state, document = read_tensors(path, "head")
     name, settings = document.pop("head", None), document.pop("settings", None)
     version = document.pop("format", None)
-    if type(version) is not int or version != FORMAT:
+    if type(version) is not int or not OLDEST <= version <= FORMAT:
         newer = isinstance(version, int) and version > FORMAT
         raise FileFormatError(
-            f"{path} has head format {short(version)}, but this version reads format {FORMAT}"
-            + (": upgrade lastlayer" if newer else "")
+            f"{path} has head format {short(version)}, but this version reads formats {OLDEST} to "
+            f"{FORMAT}" + (": upgrade lastlayer" if newer else "")
         )
-    for part, held in sorted(document.items()):
-        if part not in PARTS:
-            raise FileFormatError(
-                f"{path} has a part '{part}', which this version cannot use: upgrade lastlayer"
-            )
-        if not isinstance(held, PARTS[part]):
-            raise FileFormatError(f"{path} stores its {part} in a form unknown to this version")
     if not isinstance(name, str) or not isinstance(settings, dict):
         raise FileFormatError(f"{path} does not name its head and settings")
-    return HeadFile(name, settings, state, document)
+    parts = _parts(document, version, str(path))
+    for matrix in parts.pop("packed", ()):
+        try:
+            state[matrix] = unpack(state[matrix])
+        except (KeyError, IndexError, ValueError, RuntimeError) as error:
+            raise FileFormatError(
+                f"{path} does not hold the lower triangle {short(matrix)}: {short(error)}"
+            ) from None
+    return HeadFile(name, settings, state, parts)
+
+
+def _parts(document: dict[str, Any], version: int, path: str) -> dict[str, Any]:
+    """Return the parts of a document that this version knows, if it need know no others."""
+    ignored = {} if version == OLDEST else document.pop("may_be_ignored", {})
+    needed = {} if version == OLDEST else document.pop("needed", {})
+    if not isinstance(needed, dict) or not isinstance(ignored, dict):
+        raise FileFormatError(f"{path} stores its parts in a form unknown to this version")
+    needed = {**document, **needed}
+    for part in sorted(needed):
+        if part not in PARTS:
+            raise FileFormatError(
+                f"{path} has a part '{short(part)}', which this version cannot use: upgrade "
+                "lastlayer"
+            )
+    parts = {part: held for part, held in ignored.items() if part in PARTS} | needed
+    for part, held in parts.items():
+        if not PARTS[part].fits(held):
+            raise FileFormatError(f"{path} stores its {part} in a form unknown to this version")
+    return parts

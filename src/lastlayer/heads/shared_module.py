@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ class Resizable(nn.Module):
 
     Only the first dimension may differ, the classes; another feature size is refused as usual.
     """
+
+    symmetric: ClassVar[tuple[str, ...]] = ()  # buffers of which only the lower triangle counts
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any

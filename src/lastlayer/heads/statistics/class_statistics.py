@@ -45,6 +45,7 @@ class ClassStatistics(Precise):
             the paper's code, Σ t/(t+1) · v vᵀ, v from the mean of its class before sample t.
     """
 
+    symmetric = ("scatter",)
     count: Tensor  # (n_classes,) int64
     mean: Tensor  # (n_classes, h); zero for a class without data
     scatter: Tensor  # (h, h), (n_classes, h, h) or empty: lower triangle of Σ (z − μ_y)(z − μ_y)ᵀ

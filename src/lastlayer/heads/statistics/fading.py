@@ -32,6 +32,7 @@ class FadingStatistics(Precise):
         half_life: samples after which a sample counts half.
     """
 
+    symmetric = ("scatter",)
     observed: Tensor  # (n_classes,) int64: samples so far
     mean: Tensor  # (n_classes, h); zero for a class without data
     scatter: Tensor  # (h, h) or empty: the lower triangle of the faded sum of squares
