@@ -90,9 +90,9 @@ def test_damaged_parts_are_refused(tmp_path: Path) -> None:
     for change in (
         {"labels": "int65"}, {"labels": 3}, {"classifier": []},
         {"classifier": {"nothing": 1}}, {"class_names": ["a", "b", "c"]}, {"feature_map": 2},
-        {"classifier": {**document["classifier"], "random": [1]}},
+        {"classifier": {**document["needed"]["classifier"], "random": [1]}},
     ):  # fmt: skip
-        write_tensors(path, "head", state, {**document, **change})
+        write_tensors(path, "head", state, {**document, "needed": document["needed"] | change})
         with pytest.raises(FileFormatError):
             HeadClassifier.load(path).predict(Z)
 
@@ -226,6 +226,7 @@ def test_damaged_names_of_columns_are_refused(tmp_path: Path, names: Any) -> Non
     path = tmp_path / "c"
     HeadClassifier("mean").fit(pd.DataFrame(Z, columns=COLUMNS), Y).save(path)
     state, document = read_tensors(path, "head")
-    write_tensors(path, "head", state, {**document, "feature_names": names})
+    needed = document["needed"] | {"feature_names": names}
+    write_tensors(path, "head", state, {**document, "needed": needed})
     with pytest.raises(FileFormatError):
         HeadClassifier.load(path)

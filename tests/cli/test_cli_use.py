@@ -226,7 +226,7 @@ def test_what_is_wrong_changes_nothing(monkeypatch: Patch, capsys: Printed, case
 def test_a_head_of_a_newer_version_is_refused(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "fit birds.csv --label species --head slda --out h.safetensors") == 0
     state, document = read_tensors("h.safetensors", "head")
-    for change, message in (({"format": 3}, "head format 3"), ({"tomorrow": {}}, "tomorrow")):
+    for change, message in (({"format": 4}, "head format 4"), ({"tomorrow": {}}, "tomorrow")):
         write_tensors("h.safetensors", "head", state, {**document, **change})
         before = Path("h.safetensors").read_bytes()
         for command in (

@@ -1,13 +1,21 @@
 """The door for files: what a reader raises is said of the file; what is no file is not opened."""
 
+import errno
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lastlayer.core.files import FLOOR, check_archive, check_growth, reading
-from lastlayer.errors import FileFormatError, MissingFileError, OptionError, ReadError
+from lastlayer.core.files import FLOOR, check_archive, check_growth, in_place_of, reading
+from lastlayer.errors import (
+    FileFormatError,
+    MissingFileError,
+    OptionError,
+    ReadError,
+    WriteError,
+)
 
 
 class PanicException(BaseException):
@@ -99,3 +107,46 @@ def test_a_misspelt_path_gets_the_nearest_name_beside_it(tmp_path: Path) -> None
         message = rf"at {tmp_path}/{name}, but there is none{ending}"
         with pytest.raises(MissingFileError, match=message), reading(tmp_path / name, "a file"):
             pass
+
+
+def test_a_file_is_on_disk_before_its_name_and_its_name_before_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    paths: dict[int, str] = {}
+    opened, synced, replaced = os.open, os.fsync, os.replace
+
+    def note_open(path: Any, *args: Any, **how: Any) -> int:
+        place = opened(path, *args, **how)
+        paths[place] = "folder" if Path(path).is_dir() else "file"
+        return place
+
+    def note_sync(place: int) -> None:
+        done.append(f"sync {paths[place]}")
+        synced(place)
+
+    def note_replace(*args: Any) -> None:
+        done.append("replace")
+        replaced(*args)
+
+    monkeypatch.setattr("lastlayer.core.files.os.open", note_open)
+    monkeypatch.setattr("lastlayer.core.files.os.fsync", note_sync)
+    monkeypatch.setattr("lastlayer.core.files.os.replace", note_replace)
+    with in_place_of(tmp_path / "a") as unfinished:
+        unfinished.write_text("new")
+        done.append("write")
+    assert done == ["write", "sync file", "replace", "sync folder"]
+    assert (tmp_path / "a").read_text() == "new"
+
+
+def test_a_file_that_cannot_be_synced_leaves_what_was_there(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(place: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("lastlayer.core.files.os.fsync", fail)
+    with pytest.raises(WriteError, match="Input/output error"), in_place_of(file) as unfinished:
+        unfinished.write_text("new")
+    assert file.read_bytes() == b"1234"
+    assert os.listdir(file.parent) == ["a"]

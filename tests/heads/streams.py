@@ -11,6 +11,7 @@ from torch import Tensor
 from lastlayer import heads
 from lastlayer.catalogue import HEADS, all_heads, card_of, split_name
 from lastlayer.heads import Head, options_of
+from lastlayer.heads.head_file import symmetric_names
 
 H = 4
 SMALL = {"width": 40, "steps": 60}  # what holds for a width of 40 holds for 2,000, only faster
@@ -93,7 +94,10 @@ def accuracy(head: Head, z: Tensor, y: Tensor) -> float:
 
 
 def snapshot(head: Head) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    """Copy what a head has learned; of symmetric matrices what counts, the lower triangle."""
+    halves = symmetric_names(head)
+    state = head.state_dict().items()
+    return {name: tensor.tril() if name in halves else tensor.clone() for name, tensor in state}
 
 
 def assert_same_bits(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:

@@ -93,9 +93,9 @@ def test_no_more_wait_than_is_stated(name: str, preset: str) -> None:
 @every_case
 def test_a_state_that_is_loaded_replaces_what_waits(name: str, preset: str) -> None:
     head = waiting(name, preset)
-    state = at_once(name, preset).state_dict()
-    head.load_state_dict(state)
-    assert_same_bits(snapshot(head), dict(state))
+    other = at_once(name, preset)
+    head.load_state_dict(other.state_dict())
+    assert_same_bits(snapshot(head), snapshot(other))
 
 
 @every_case

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lastlayer.core.tensor_files import write_tensors
 from lastlayer.heads import load_head, make_head
-from lastlayer.heads.head_file import FORMAT, read_head
+from lastlayer.heads.head_file import OLDEST, read_head
 from lastlayer.heads.maps import ROWS
 from lastlayer.heads.statistics.least_squares import (
     NOISE,
@@ -192,7 +192,7 @@ def test_what_0_2_called_gcv_loads_and_merges(
     head.save(tmp_path / "new")
     kept = read_head(tmp_path / "new")
     settings = {**kept.settings, "preset": "exact", "penalty": "gcv"}
-    old = {"head": name, "settings": settings, "format": FORMAT}
+    old = {"head": name, "settings": settings, "format": OLDEST}
     write_tensors(tmp_path / "old", "head", kept.state, old)
     loaded = load_head(tmp_path / "old")
     assert loaded.settings == head.settings

@@ -30,9 +30,12 @@ if TYPE_CHECKING:
 FORMAT, OLDEST = 3, 2  # of the document
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
 def _are_different_texts(value: Any) -> bool:
-    texts = isinstance(value, list) and all(isinstance(text, str) for text in value)
-    return texts and len(set(value)) == len(value)
+    return _are_texts(value) and len(set(value)) == len(value)
 
 
 def _is(*kinds: type) -> Callable[[Any], bool]:
@@ -60,7 +63,7 @@ PARTS = {
     # What is done to features before the head sees them: {"divide_by": 10.0}.
     "feature_map": Part(_is(dict), needed=True),
     # What the columns of features were called: others are put in this order by name.
-    "feature_names": Part(_are_different_texts, needed=True),
+    "feature_names": Part(_are_texts, needed=True),
     # What made the features: a name, or what is known of a backbone.
     "made_by": Part(_is(str, dict), needed=False),
     # Which tensors are the lower triangles of symmetric matrices.
@@ -89,7 +92,7 @@ def write_head(path: str | os.PathLike[str], head: "Head", **parts: Any) -> None
         own: dict[str, Any] = {**check_records(head.records), "class_names": head.class_names}
         own["calibration"] = None if head.calibration is None else head.calibration.document()
         state = head.state_dict()
-        own["packed"] = _symmetric(head) or None
+        own["packed"] = symmetric_names(head) or None
         state |= {name: pack(state[name].cpu()) for name in own["packed"] or ()}
         held = {name: part for name, part in (own | parts).items() if part is not None}
         document: dict[str, Any] = {"head": head.name, "settings": head.settings, "format": FORMAT}
@@ -98,7 +101,7 @@ def write_head(path: str | os.PathLike[str], head: "Head", **parts: Any) -> None
         write_tensors(path, "head", state, document)
 
 
-def _symmetric(head: "Head") -> list[str]:
+def symmetric_names(head: "Head") -> list[str]:
     """Return which matrices of a head's state are known by their lower triangle."""
     return [
         f"{place}.{name}"
@@ -135,13 +138,13 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
 
 def _parts(document: dict[str, Any], version: int, path: str) -> dict[str, Any]:
     """Return the parts of a document that this version knows, if it need know no others."""
-    ignored = {} if version == OLDEST else document.pop("may_be_ignored", {})
-    needed = {} if version == OLDEST else document.pop("needed", {})
-    if not isinstance(needed, dict) or not isinstance(ignored, dict):
-        raise FileFormatError(f"{path} stores its parts in a form unknown to this version")
-    needed = {**document, **needed}
-    for part in sorted(needed):
-        if part not in PARTS:
+    needed, ignored = document, {}
+    if version > OLDEST:
+        needed, ignored = document.pop("needed", {}), document.pop("may_be_ignored", {})
+        if not isinstance(needed, dict) or not isinstance(ignored, dict):
+            raise FileFormatError(f"{path} stores its parts in a form unknown to this version")
+    for part in sorted({*document, *needed}):
+        if part not in PARTS or (version > OLDEST and part in document):
             raise FileFormatError(
                 f"{path} has a part '{short(part)}', which this version cannot use: upgrade "
                 "lastlayer"
