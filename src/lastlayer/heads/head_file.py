@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, short
+from lastlayer.core.packed import pack, unpack
 from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.errors import FileFormatError
 from lastlayer.heads.records import RECORDS, check_records, is_record
 from lastlayer.heads.shared_module import Resizable
-from lastlayer.heads.statistics.packed import pack, unpack
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
