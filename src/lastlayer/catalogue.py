@@ -50,6 +50,7 @@ class Abilities:
     merges: bool = False  # two heads become one that has seen both streams
     forgets: bool = False  # samples can be taken out as if never seen
     forgets_class: bool = False  # a class can be taken out without its samples
+    leaves_out: bool = False  # it answers for each of its rows as if it had not learned it
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ def _layer(name: str, **card: Any) -> HeadCard:
     )
 
 
+_POOLED = {"order_free": True, "merges": True, "forgets": True, "leaves_out": True}
 _ONE_PASS = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
 
 WIDTH, MAP_ROWS = 2000, 1000  # of the random heads, unless told otherwise
@@ -218,7 +220,7 @@ _CARDS = (
         use="classes of any shape; keeps all features",
         state="every row and its label, float32",
         size=lambda h, n_classes, n: n * (4 * h + 8),
-        abilities=Abilities(keeps_samples=True, **_ONE_PASS),
+        abilities=Abilities(keeps_samples=True, leaves_out=True, **_ONE_PASS),
         colour="#e69f00",
         marker="M1,0L-.8,1V-1Z",
     ),
@@ -231,7 +233,7 @@ _CARDS = (
         use="the simplest and smallest head that never forgets",
         state="counts, means and spreads, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 2),
-        abilities=Abilities(linear=True, **_ONE_PASS),
+        abilities=Abilities(linear=True, leaves_out=True, **_ONE_PASS),
         colour="#009e73",
         marker="M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
     ),
@@ -257,7 +259,7 @@ _CARDS = (
         use="the best small linear head, whatever the drift",
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
-        abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
+        abilities=Abilities(linear=True, **_POOLED),
         refresh=lambda h, n_classes: h**3,
         colour="#cc79a7",
         marker="M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
@@ -271,7 +273,7 @@ _CARDS = (
         use="like slda, where frequent classes should win more often",
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
-        abilities=Abilities(linear=True, order_free=True, merges=True, forgets=True),
+        abilities=Abilities(linear=True, **_POOLED),
         refresh=lambda h, n_classes: 5 * h**3,
         colour="#5500aa",
         marker="M0.00,-1.10L1.05,-0.34L0.65,0.89L-0.65,0.89L-1.05,-0.34Z",
@@ -286,7 +288,7 @@ _CARDS = (
         use="the first choice with random_slda, whatever the drift; larger and slower than slda",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=_mapped_size,
-        abilities=Abilities(order_free=True, merges=True, forgets=True),
+        abilities=Abilities(**_POOLED),
         refresh=lambda h, n_classes: 5 * WIDTH**3,
         colour="#aa00ff",
         marker=(
@@ -308,7 +310,7 @@ _CARDS = (
         use="the first choice with random_ridge, whatever the drift; every class weighs the same",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
-        abilities=Abilities(order_free=True, merges=True, forgets=True),
+        abilities=Abilities(**_POOLED),
         refresh=lambda h, n_classes: 2 * WIDTH**3,
         colour="#990066",
         marker="M0.00,-1.10L0.19,-0.11L0.95,0.55L0.00,0.22L-0.95,0.55L-0.19,-0.11Z",
@@ -326,7 +328,7 @@ _CARDS = (
         use="few classes with many samples, each with a shape of its own",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
-        abilities=Abilities(**_ONE_PASS),
+        abilities=Abilities(leaves_out=True, **_ONE_PASS),
         refresh=lambda h, n_classes: 2 * n_classes * h**3,
         colour="#9977ff",
         marker="M0.00,-1.10L0.95,-0.55L0.95,0.55L0.00,1.10L-0.95,0.55L-0.95,-0.55Z",

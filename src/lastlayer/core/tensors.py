@@ -1,5 +1,6 @@
 """Tensors at the door: their type and layout, features that can be learned from, and labels."""
 
+from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
@@ -176,6 +177,13 @@ def check_queries(z: Tensor, in_features: int) -> Tensor:
     if z.shape[0] and not are_usable(z):
         raise bad_features(z)
     return z
+
+
+def row_hashes(rows: Tensor) -> Iterator[int]:
+    """Return a number for each row (n, h), equal for equal rows whatever their type."""
+    for part in rows.split(max((1 << 20) // max(rows.shape[1], 1), 1)):
+        plain = (part.detach().double() + 0.0).cpu().numpy()  # + 0.0: there is one zero
+        yield from (hash(row.tobytes()) for row in plain)
 
 
 def _form(x: Tensor) -> str:

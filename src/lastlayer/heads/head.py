@@ -23,6 +23,7 @@ from lastlayer.heads.calibration import Calibration
 from lastlayer.heads.class_names import Names, check_class_names
 from lastlayer.heads.graph import Inference, Value
 from lastlayer.heads.head_file import write_head
+from lastlayer.heads.leave_one_out import leave_one_out
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.shared_module import SharedModule
 from lastlayer.heads.undo import AllOrNothing, learning, settle
@@ -191,6 +192,20 @@ class Head(SharedModule, ABC):
         """
         return answering.classes(self, z, unknown)
 
+    def leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor | None = None) -> Tensor:
+        """Return the logits (n, n_classes) of rows that it has learned, each as if it had not been.
+
+        They equal those of a refit without the row, with the same absolute penalty, intensity of
+        shrinkage and map. Copies of a row, of equal features and label, are left out with it. A
+        class whose only row is left out has logit −∞.
+
+        Args:
+            z: features (n, h).
+            y: their labels (n,).
+            copies: (n,) how often each row was learned; None: as often as it is among these.
+        """
+        return leave_one_out(self, z, y, copies)
+
     def predictor(self, z: Tensor) -> Callable[[], Tensor]:
         """Return a function that predicts these rows, as the head stands when it is called.
 
@@ -340,6 +355,10 @@ class Head(SharedModule, ABC):
         raise NotImplementedError
 
     def _forget_class(self, y: int) -> None:
+        raise NotImplementedError
+
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        """Return the logits of checked rows without themselves; it is ready to answer."""
         raise NotImplementedError
 
     def _why_not(self, ability: str) -> str:

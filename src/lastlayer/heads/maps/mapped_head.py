@@ -20,6 +20,7 @@ from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning
 WIDTH = 2000
 _PIECE = {"cpu": 32 << 20}  # bytes of mapped features at a time
 _MOST = 256 << 20  # the same on a GPU, where each piece costs a fixed time
+_OF_MAPPED_ROWS = ("order_free", "merges", "forgets", "leaves_out")
 
 
 class MappedHead(Head):
@@ -76,7 +77,8 @@ class MappedHead(Head):
     def abilities(self) -> Abilities:
         """As the head behind the map, for a given map; it is not linear in the features."""
         inner = self.inner.abilities
-        return Abilities(order_free=inner.order_free, merges=inner.merges, forgets=inner.forgets)
+        of_map = {name: getattr(inner, name) for name in _OF_MAPPED_ROWS}
+        return Abilities(**of_map)
 
     def _why_not(self, ability: str) -> str:
         return self.inner._why_not(ability)
@@ -237,6 +239,11 @@ class MappedHead(Head):
         mapped = feature_map.graph(z)
         logits = masked(inner._logits_graph(mapped), self.seen)
         return logits, inner.relative_mahalanobis().graph(mapped)
+
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        feature_map, inner = self._reading()
+        parts = zip(*(self._cut(t) for t in (z, y, copies)), strict=True)
+        return torch.cat([inner._leave_one_out(feature_map(rows), *of) for rows, *of in parts])
 
     def _own_temperature(self) -> float:
         return self._reading()[1]._own_temperature()

@@ -14,6 +14,7 @@ from lastlayer.heads.answering import make_ready
 from lastlayer.heads.graph import Value, masked, power_of_two
 from lastlayer.heads.head import Preset
 from lastlayer.heads.neighbours.nearest import FEW, FixedQueries, Lengths, Nearest, extend, nobody
+from lastlayer.heads.neighbours.nearest_others import nearest_others
 from lastlayer.heads.neighbours.row_budget import RANKS, Budget
 from lastlayer.heads.neighbours.storing_head import StoringHead
 
@@ -100,8 +101,9 @@ class KnnHead(StoringHead):
         """With a budget some rows are gone: which, depends on the order, but not across classes."""
         whole = self.budget is None
         return Abilities(
-            keeps_samples=True, order_free=whole, merges=whole, forgets=whole, forgets_class=True
-        )
+            keeps_samples=True, order_free=whole, merges=whole, forgets=whole, forgets_class=True,
+            leaves_out=whole,
+        )  # fmt: skip
 
     def _why_not(self, ability: str) -> str:
         return "its budget has dropped rows; one with preset 'exact' and no budget can"
@@ -125,6 +127,11 @@ class KnnHead(StoringHead):
 
     def _logits(self, z: Tensor) -> Tensor:
         return self._ask(z)[0]
+
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        logits = self._room(len(z))
+        _vote(nearest_others(z, y, self.k, self.memory), self.memory.y, logits)
+        return logits
 
     def _ask(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the logits of some rows, and the mean distance (n,) of their neighbours."""

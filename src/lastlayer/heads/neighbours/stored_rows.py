@@ -2,12 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lastlayer.core.tensors import row_hashes
 from lastlayer.errors import ImpossibleError
 
 
@@ -127,8 +127,8 @@ class Memory(nn.Module):
         Data with equal rows in them have some among new rows too: about as many, of n, as stored
         rows that have a twin; three deviations more are allowed.
         """
-        stored = Counter(_hashes(self.z))
-        found = sum(row in stored for row in _hashes(z))
+        stored = Counter(row_hashes(self.z))
+        found = sum(row in stored for row in row_hashes(z))
         twins = sum(times for times in stored.values() if times > 1) / max(len(self), 1)
         by_chance = len(z) * twins + 3 * math.sqrt(len(z) * twins * (1 - twins))
         return found if found > by_chance else 0
@@ -163,10 +163,3 @@ class Memory(nn.Module):
         else:
             self._replace(z, y, self._new_numbers(z.shape[0]), z.shape[0], z.dtype)
             self._rewrites += 1
-
-
-def _hashes(rows: Tensor) -> Iterator[int]:
-    """Return a number for each row, equal for equal rows whatever their type."""
-    for part in rows.split(max((1 << 20) // max(rows.shape[1], 1), 1)):
-        plain = (part.detach().double() + 0.0).cpu().numpy()  # + 0.0: there is one zero
-        yield from (hash(row.tobytes()) for row in plain)

@@ -22,13 +22,20 @@ def oas(covariance: Tensor, n_samples: float) -> float:
     return 1.0 if denominator <= 0 else min((mean_square + level**2) / denominator, 1.0)
 
 
+def intensity(
+    covariance: Tensor, statistics: ClassStatistics, asked: float | Literal["oas"]
+) -> float:
+    """Return the intensity of shrinkage: the one asked for, or that of OAS."""
+    return oas(covariance, statistics.total) if asked == "oas" else float(asked)
+
+
 def shrink(
     covariance: Tensor, statistics: ClassStatistics, asked: float | Literal["oas"]
 ) -> Tensor:
     """Shrink a covariance (h, h) of these statistics towards (tr Σ/h)·I."""
     h = len(covariance)
     level = float(covariance.trace()) / h
-    shrinkage = oas(covariance, statistics.total) if asked == "oas" else float(asked)
+    shrinkage = intensity(covariance, statistics, asked)
     target = torch.eye(h, dtype=covariance.dtype, device=covariance.device)
     if level <= statistics.rounding() ** 2:  # nothing varies: all directions are alike
         return target

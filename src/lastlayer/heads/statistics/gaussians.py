@@ -66,7 +66,7 @@ class GaussianHead(StatisticsHead):
         level = float(variance.mean())
         if level <= s.rounding() ** 2:  # nothing varies
             return torch.ones_like(variance)
-        few = 1 / (1 + s.total / 2)  # as a sample or two of the level would weigh
+        few = diagonal_intensity(s.total)
         return variance * (1 - few) + level * few
 
     def _factor(self, c: int, shared: Tensor) -> Tensor:
@@ -84,6 +84,11 @@ class GaussianHead(StatisticsHead):
                 f"{self.in_features} features, is singular: make the head with nu above 0"
             )
         return found
+
+
+def diagonal_intensity(n: float) -> float:
+    """Return the intensity of shrinkage of n samples' variances: a sample or two of their mean."""
+    return 1 / (1 + n / 2)
 
 
 class DiagonalStatistics(Precise):

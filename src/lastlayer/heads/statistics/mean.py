@@ -66,5 +66,12 @@ class MeanHead(StatisticsHead):
         s = self.statistics
         return temperature_of_distances(float(s.spread.sum()), s.total, self.in_features)
 
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        left = self.statistics.count[y] - copies
+        own = (z.to(self.statistics.mean) - self.statistics.mean[y]).norm(dim=1)
+        own = own * (1 + copies / left.clamp(min=1).double())  # the mean moves away from the row
+        alone = torch.linalg.vector_norm(z.to(own), dim=1)  # a class without rows is at zero
+        return self._logits(z).scatter(1, y[:, None], -torch.where(left > 0, own, alone)[:, None])
+
     def _logits(self, z: Tensor) -> Tensor:
         return self._prototypes.logits(z)

@@ -12,6 +12,7 @@ from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
 from lastlayer.heads.statistics.statistics_head import BUDGET
+from lastlayer.heads.statistics.without_a_row import EachWithout, diagonal_without, log_shares
 
 _COLUMNS = 1024  # of one product in a graph: classes · h
 
@@ -61,7 +62,8 @@ class QdaHead(GaussianHead):
     @property
     def abilities(self) -> Abilities:
         """Every class has a scatter of its own; answers are no linear layer's."""
-        return Abilities(order_free=True, merges=True, forgets=True, forgets_class=True)
+        able = {"merges": True, "forgets": True, "forgets_class": True, "leaves_out": True}
+        return Abilities(order_free=True, **able)
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         """Return the least Mahalanobis distance to a class, each by its own covariance."""
@@ -115,6 +117,16 @@ class QdaHead(GaussianHead):
         shared = self._shared()
         known = self.seen.nonzero().flatten().tolist()
         self._factors = {c: self._factor(c, shared) for c in known}
+
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        without = diagonal_without if self.diagonal else EachWithout.of(self._derived).logits
+        logits = torch.empty(len(z), self.n_classes, dtype=torch.float64, device=z.device)
+        for times in copies.unique().tolist():
+            rows = (copies == times).nonzero().flatten()
+            logits[rows] = without(self.statistics, self.nu, z[rows], y[rows], times)
+        if self.options["prior"] == "empirical":
+            logits = logits + log_shares(self.statistics.count, y, copies)
+        return logits
 
     def _logits(self, z: Tensor) -> Tensor:
         s = self.statistics

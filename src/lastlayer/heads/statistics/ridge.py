@@ -1,14 +1,18 @@
 """Ridge regression on one-hot targets, read from class statistics."""
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from lastlayer.catalogue import Abilities
 from lastlayer.core.checks import choice, flag, short
 from lastlayer.errors import DataError, OptionError
+from lastlayer.heads.leave_one_out import check_leverage
 from lastlayer.heads.statistics.class_statistics import Scatter
+from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.least_squares import Moments, ridge
 from lastlayer.heads.statistics.moments import symmetric
 from lastlayer.heads.statistics.statistics_head import StatisticsHead
@@ -64,10 +68,22 @@ class RidgeHead(StatisticsHead):
         super().__init__(in_features, n_classes, None, scatter, half_life=half_life, **options)
         self._register("weight", "bias", "centre")
 
+    @property
+    def abilities(self) -> Abilities:
+        """A row that weighs as its class does weighs otherwise when another is left out."""
+        by_sample = self.options["weigh"] == "samples"
+        able = super().abilities
+        return able if by_sample else replace(able, leaves_out=False)
+
+    def _why_not(self, ability: str) -> str:
+        if ability == "leaves_out" and not self.fades:
+            return "its classes weigh the same, however many rows they have; weigh='samples' can"
+        return super()._why_not(ability)
+
     def _refresh(self) -> None:
         by_class = self.options["weigh"] == "classes"
         self.centre, share, moments = self._by_class() if by_class else self._by_sample()
-        if moments.level <= self.statistics.rounding() ** 2 * moments.n:  # nothing varies
+        if self._is_flat(moments):
             self.weight = moments.cross.mT.clone().zero_()
             self.bias, self.penalty = share, 0.0
             return
@@ -81,6 +97,10 @@ class RidgeHead(StatisticsHead):
                 "with a larger penalty, or with 'auto'"
             ) from None
         self.weight, self.bias = w.mT.contiguous(), share
+
+    def _is_flat(self, moments: Moments) -> bool:
+        """Return whether nothing varies."""
+        return moments.level <= self.statistics.rounding() ** 2 * moments.n
 
     def _by_sample(self) -> tuple[Tensor, Tensor, Moments]:
         s = self.statistics
@@ -112,6 +132,23 @@ class RidgeHead(StatisticsHead):
         cross = apart.mT * each
         gram = within + cross @ apart
         return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n, self._samples())
+
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        """Return (ŷ − m h y)/(1 − m h), h the leverage of a row and m how often it was learned."""
+        estimate = self._logits(z)
+        pull = copies * (1 / self.statistics.total + self._leverage(z.to(estimate) - self.centre))
+        check_leverage(1 - pull)
+        target = torch.zeros_like(estimate).scatter_(1, y[:, None], pull[:, None])
+        return (estimate - target) / (1 - pull)[:, None]
+
+    def _leverage(self, z: Tensor) -> Tensor:
+        """Return zᵀ(G + λI)⁻¹z of centred rows; 0 where nothing varies, and no weight is used."""
+        root: Tensor | None = self._derived.get("gram")
+        if root is None:
+            moments = self._by_sample()[2]
+            root = torch.linalg.cholesky(moments.gram + self.penalty * torch.eye(len(z.mT)).to(z))
+            self._derived["gram"] = root = root[:0] if self._is_flat(moments) else root
+        return whiten(root, z).square().sum(dim=1) if len(root) else z.new_zeros(len(z))
 
     def _own_temperature(self) -> float:
         """As steep as discriminant analysis, whose logits of k equal classes are about k times so.

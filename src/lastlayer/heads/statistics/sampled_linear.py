@@ -68,6 +68,9 @@ class SampledLinearHead(GaussianHead):
         able = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
         return Abilities(linear=True, **able)
 
+    def _why_not(self, ability: str) -> str:
+        return "it is trained anew on samples of its classes, which one row less would redraw"
+
     def _refresh(self) -> None:
         s, shared = self.statistics, self._shared()
         known = self.seen.nonzero().flatten()

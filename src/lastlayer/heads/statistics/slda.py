@@ -12,6 +12,7 @@ from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import factor, shared_root
 from lastlayer.heads.statistics.statistics_head import StatisticsHead
+from lastlayer.heads.statistics.without_a_row import SharedWithout, log_shares
 
 PAPER_SHRINKAGE = 1e-4
 
@@ -107,6 +108,16 @@ class SldaHead(StatisticsHead):
         self.bias = -0.5 * (mean * self.weight).sum(dim=1)
         if self.options["prior"] == "empirical":
             self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
+
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        found: SharedWithout | None = self._derived.get("without")
+        if found is None:
+            found = SharedWithout(self.statistics, self.options["shrinkage"])
+            self._derived["without"] = found
+        logits = found.logits(z, y, copies)
+        if self.options["prior"] == "empirical":
+            logits = logits + log_shares(self.statistics.count, y, copies)
+        return logits
 
     def _shared_root(self) -> Tensor:
         return self.root

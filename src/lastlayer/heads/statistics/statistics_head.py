@@ -97,7 +97,8 @@ class StatisticsHead(Head):
         if self.fades:
             return Abilities(linear=True)
         own = self._unfolded.kind != "pooled"
-        return Abilities(linear=True, order_free=True, merges=True, forgets=True, forgets_class=own)
+        able = {"order_free": True, "merges": True, "forgets": True, "leaves_out": True}
+        return Abilities(linear=True, forgets_class=own, **able)
 
     @property
     def class_counts(self) -> Tensor:
