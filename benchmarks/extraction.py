@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 import lastlayer as ll
 from lastlayer.extraction import Images, ImageSet
 from lastlayer.extraction.backbones.preparation import IMAGENET, Prepare
-from lastlayer.extraction.backbones.torchvision_models import build_torchvision
+from lastlayer.extraction.backbones.by_name import BACKBONES
 
 PREPARE = Prepare(224, IMAGENET)
 
@@ -82,7 +82,7 @@ def networks() -> dict[str, tuple[nn.Module, nn.Module]]:
         from torchvision.models import resnet18  # noqa: PLC0415
     except ImportError:
         return found
-    theirs, own = resnet18(weights=None), build_torchvision("resnet18")
+    theirs, own = resnet18(weights=None), BACKBONES["resnet18"].build()
     theirs.fc = nn.Identity()
     own.load_state_dict(theirs.state_dict())
     return found | {"ResNet-18": (theirs.eval(), own.eval())}

@@ -3,10 +3,10 @@
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from math import ceil
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,19 +18,17 @@ from lastlayer.core.names import look_up
 from lastlayer.core.progress import Tell
 from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.features import Features, Origin
-from lastlayer.errors import ArgumentError, DataError, FileFormatError, OptionError, ShapeError
+from lastlayer.errors import ArgumentError, FileFormatError, OptionError, ShapeError
 from lastlayer.extraction.backbones.preparation import Transform
 from lastlayer.extraction.datasets.images import ImageSet
 from lastlayer.extraction.image_batches import Rows, load, make_example
-from lastlayer.extraction.parts import Parts, Piece
+from lastlayer.extraction.parts import DTYPES, Make, Parts, Piece, fill
+from lastlayer.extraction.ray_parts import DECODING, fill_on_ray
 
-DTYPES = {"float16": torch.float16, "float32": torch.float32}
 # In one go on a CPU: the outputs of layers then fit into memory that is used again and again;
 # larger ones are asked of the system anew each time, which can take longer than the layer itself.
 _PIXELS = 1 << 19
 MOST_WORKERS = 256
-DECODING = 8  # processes that keep a GPU busy, if nobody says how many
-Make = Callable[[Sequence[range]], Iterator[Piece]]  # computes the features of batches of rows
 
 
 def extract(
@@ -97,8 +95,10 @@ def extract(
         batch_size = whole(batch_size, "a batch size", least=1)
     if workers is not None:
         workers = whole(workers, "workers", least=0, most=MOST_WORKERS)
-    how = (device, precision, kept, skip, workers, batch_size)
-    prepare = _Prepare(Rows(images, transform), network, max(1, example[0].numel()), how)
+    prepare = _Prepare(
+        Rows(images, transform), network, max(1, example[0].numel()),
+        device, precision, kept, skip, workers, batch_size,
+    )  # fmt: skip
     # What cannot be is said before the work.
     prepared = None if ray is not None else prepare(os.cpu_count() or 1)
     weights = tensor_files.fingerprint(network.state_dict())
@@ -111,17 +111,13 @@ def extract(
     }
     parts = Parts(place.absolute(), setting, len(images))
     if prepared is not None:
-        make, size = prepared
-        fill(parts, size, progress, make)
+        fill(parts, *prepared, progress)
     else:
-        from lastlayer.extraction.ray_parts import fill_on_ray  # noqa: PLC0415  (uses this)
-
-        files_read = list(images.train.x[:1]) if prepare.rows.on_disk else []
-        if not files_read and workers is None:
+        files = list(images.train.x[:1]) if prepare.rows.on_disk else []
+        if not files and workers is None:
             workers = 0
-        fill_on_ray(
-            str(ray), parts, prepare, progress, files=files_read, device=device, workers=workers
-        )
+        how: dict[str, Any] = {"files": files, "device": device, "workers": workers}
+        fill_on_ray(str(ray), parts, prepare, progress, **how)
     origin = origin or Origin(dataset=images.name, backbone=type(network).__name__)
     data = _join(parts, images, replace(origin, weights=weights))
     data.save(place)
@@ -176,67 +172,29 @@ class _Prepare:
     rows: Rows
     network: nn.Module
     pixels: int  # of an image
-    how: tuple[str, str, torch.dtype, bool, int | None, int | None]
+    device: str
+    precision: str
+    dtype: torch.dtype
+    skip: bool
+    workers: int | None
+    batch_size: int | None
 
     def __call__(self, cores: int) -> tuple[Make, int]:
-        device, precision, dtype, skip, workers, batch_size = self.how
+        workers = self.workers
         if workers is None:
             workers = min(DECODING, cores) if cores > 1 and self.rows.on_disk else 0
-        frozen = Frozen.on(self.network, device, precision)
-        if batch_size is None:
-            batch_size = 128 if frozen.on_gpu else max(1, _PIXELS // self.pixels)
-        return _pieces(self.rows, frozen, dtype, skip, workers), batch_size
+        frozen = Frozen.on(self.network, self.device, self.precision)
+        usual = 128 if frozen.on_gpu else max(1, _PIXELS // self.pixels)
+        return partial(self._pieces, frozen, workers), self.batch_size or usual
 
-
-def fill(
-    parts: Parts,
-    batch_size: int,
-    progress: Tell,
-    make: Make,
-    missing: Sequence[range] | None = None,
-) -> None:
-    """Make the parts that are missing; the next images are loaded while one is written."""
-    missing = parts.missing() if missing is None else missing
-    done = parts.total - sum(map(len, missing))
-    batches = [
-        part[start : start + batch_size]
-        for part in missing
-        for start in range(0, len(part), batch_size)
-    ]
-    pieces = make(batches)
-    for part in missing:
-        made: list[Piece] = []
-        for piece in islice(pieces, ceil(len(part) / batch_size)):
-            made.append(piece)
-            done += len(piece)
-            progress(done, parts.total)
-        parts.write(part.start, made)
-
-
-def _pieces(rows: Rows, frozen: Frozen, dtype: torch.dtype, skip: bool, workers: int) -> Make:
-    """Return what computes the features of batches of images."""
-
-    def make(batches: Sequence[range]) -> Iterator[Piece]:
-        for batch in load(rows, batches, workers, pinned=frozen.on_gpu):
-            if batch.unreadable and not skip:
+    def _pieces(self, frozen: Frozen, workers: int, batches: Sequence[range]) -> Iterator[Piece]:
+        for batch in load(self.rows, batches, workers, pinned=frozen.on_gpu):
+            if batch.unreadable and not self.skip:
                 raise FileFormatError(
                     f"{batch.unreadable[0]}; repair or remove it, or skip broken images"
                 )
-            z = frozen(batch.x).to(dtype) if len(batch.rows) else torch.empty(0, 0, dtype=dtype)
-            _check_finite(z, batch.rows, rows)
-            yield Piece(batch.rows, z, batch.unreadable)
-
-    return make
-
-
-def _check_finite(z: Tensor, rows: Tensor, source: Rows) -> None:
-    """Refuse what a file of features cannot hold, and name the image."""
-    bad = ~z.isfinite().all(1)
-    if bad.any():
-        raise DataError(
-            f"features must be finite, but {source.name(int(rows[bad][0]))} gets NaN or infinity: "
-            "keep them as float32 if they are too large for float16, or fix the weights"
-        )
+            z = frozen(batch.x) if len(batch.rows) else torch.empty(0, 0)
+            yield Piece.of(batch.rows, z, self.dtype, self.rows.name, batch.unreadable)
 
 
 def _join(parts: Parts, images: ImageSet, origin: Origin) -> Features:

@@ -2,8 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,9 @@ from lastlayer.data.split import stratified
 from lastlayer.data.table_rows import read_splits
 from lastlayer.data.tables import open_table
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.errors import DataError
 from lastlayer.extraction.backbones.sentence_models import SentenceModel, load_sentence_model
-from lastlayer.extraction.from_images import DTYPES, Make, fill
-from lastlayer.extraction.parts import Parts, Piece
+from lastlayer.extraction.parts import DTYPES, Make, Parts, Piece, fill
 from lastlayer.extraction.ray_parts import fill_on_ray
-
-Embed = Callable[[Sequence[str]], Tensor]
 
 
 def extract_texts(
@@ -81,10 +78,11 @@ def extract_texts(
     weights = model.fingerprint
     setting = {"texts": _digest(texts), "model": weights, "dtype": dtype}
     parts = Parts(a_path(out, "out").absolute(), setting, len(texts))
-    prepare = _Prepare(texts, backbone, device, kept, batch_size)
     if ray is None:
-        fill(parts, batch_size, progress, _pieces(texts, model, kept))
+        fill(parts, *_Prepare(texts, model, device, kept, batch_size)(1), progress)
     else:
+        # Each node loads the model itself.
+        prepare = _Prepare(texts, backbone, device, kept, batch_size)
         fill_on_ray(ray, parts, prepare, progress, files=[], device=device, workers=0)
     z = parts.join().z
     origin = Origin(
@@ -94,7 +92,9 @@ def extract_texts(
         made=f"lastlayer extract text --root FILE --column {column} --label "
         f"{next(iter(names))} --backbone st:NAME --dtype {dtype} --out FILE",
     )
-    data = _join(z, labelled, names, origin)
+    parted = zip(z.split([len(rows) for rows, _ in labelled.values()]), labelled, strict=True)
+    made = {name: FeatureSet(part, labelled[name][1]) for part, name in parted}
+    data = Features.of_splits(made, names, origin)
     data.save(parts.out)
     parts.remove()
     return data
@@ -102,7 +102,7 @@ def extract_texts(
 
 @dataclass(frozen=True)
 class _Prepare:
-    """Gets ready to make features on a node of a cluster."""
+    """Gets ready to make features, here or on a node of a cluster."""
 
     texts: Sequence[str]
     backbone: str | SentenceModel
@@ -114,7 +114,12 @@ class _Prepare:
         model = self.backbone
         if isinstance(model, str):
             model = load_sentence_model(model, self.device)
-        return _pieces(self.texts, model, self.dtype), self.batch_size
+        return partial(self._pieces, model), self.batch_size
+
+    def _pieces(self, model: SentenceModel, batches: Sequence[range]) -> Iterator[Piece]:
+        for batch in batches:
+            z = model([self.texts[row] for row in batch])
+            yield Piece.of(torch.tensor(batch), z, self.dtype, lambda row: f"text {row}")
 
 
 Labelled = dict[str, tuple[Any, dict[str, Tensor]]]
@@ -135,34 +140,6 @@ def _labelled(
         part: (only.z[rows.numpy()], {c: y[rows] for c, y in codes[name].items()})
         for part, rows in zip(("train", "test"), parts, strict=True)
     }, names
-
-
-def _pieces(
-    texts: Sequence[str], embed: Embed, dtype: torch.dtype
-) -> Callable[[Sequence[range]], Iterator[Piece]]:
-    def make(batches: Sequence[range]) -> Iterator[Piece]:
-        for batch in batches:
-            z = embed([texts[row] for row in batch]).to(dtype)
-            bad = ~z.isfinite().all(1)
-            if bad.any():
-                raise DataError(
-                    f"features must be finite, but text {batch[int(bad.int().argmax())]} gets NaN "
-                    "or infinity: keep them as float32 if they are too large for float16"
-                )
-            yield Piece(torch.tensor(list(batch), dtype=torch.int64), z)
-
-    return make
-
-
-def _join(
-    z: Tensor, labelled: Labelled, names: dict[str, tuple[str, ...]], origin: Origin
-) -> Features:
-    made: dict[str, FeatureSet] = {}
-    begin = 0
-    for name, (rows, codes) in labelled.items():
-        made[name] = FeatureSet(z[begin : begin + len(rows)], codes)
-        begin += len(rows)
-    return Features.of_splits(made, names, origin)
 
 
 def _digest(texts: Sequence[str]) -> str:

@@ -1,16 +1,20 @@
 """Features on their way to a file: parts in a folder beside it, so that work can be resumed."""
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from math import ceil
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from lastlayer.core import tensor_files
-from lastlayer.errors import FileFormatError, OptionError, WriteError
+from lastlayer.core.progress import Tell
+from lastlayer.errors import DataError, FileFormatError, OptionError, WriteError
 
+DTYPES = {"float16": torch.float16, "float32": torch.float32}
 SIZE = 1024  # images of a part: what an interruption costs at most
 _KIND = "part of features"
 
@@ -25,6 +29,33 @@ class Piece:
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.unreadable)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Tensor,
+        z: Tensor,
+        dtype: torch.dtype,
+        name: Callable[[int], str],
+        unreadable: tuple[str, ...] = (),
+    ) -> "Piece":
+        """Return features as they are kept; refuse what a file of features cannot hold.
+
+        Args:
+            rows: Which images or texts they are of.
+            z: What a network made of them.
+            dtype: float16 or float32.
+            name: Names one of them in a message.
+            unreadable: Why others have none.
+        """
+        kept = z.to(dtype)
+        bad = ~kept.isfinite().all(1)
+        if bad.any():
+            raise DataError(
+                f"features must be finite, but {name(int(rows[bad][0]))} gets NaN or infinity: "
+                "keep them as float32 if they are too large for float16, or fix the weights"
+            )
+        return cls(rows, kept, unreadable)
 
     @classmethod
     def join(cls, pieces: Sequence["Piece"]) -> "Piece":
@@ -98,3 +129,33 @@ class Parts:
                 "to write"
             )
         return Piece(tensors["rows"], tensors["z"], tuple(metadata["unreadable"]))
+
+
+Make = Callable[[Sequence[range]], Iterator[Piece]]  # computes the features of batches of rows
+# Takes the cores of a task, and gives what makes features, and the size of a batch.
+Prepare = Callable[[int], tuple[Make, int]]
+
+
+def fill(
+    parts: Parts,
+    make: Make,
+    batch_size: int,
+    progress: Tell = lambda done, total: None,
+    missing: Sequence[range] | None = None,
+) -> None:
+    """Make the parts that are missing; the next images are loaded while one is written."""
+    missing = parts.missing() if missing is None else missing
+    done = parts.total - sum(map(len, missing))
+    batches = [
+        part[start : start + batch_size]
+        for part in missing
+        for start in range(0, len(part), batch_size)
+    ]
+    pieces = make(batches)
+    for part in missing:
+        made: list[Piece] = []
+        for piece in islice(pieces, ceil(len(part) / batch_size)):
+            made.append(piece)
+            done += len(piece)
+            progress(done, parts.total)
+        parts.write(part.start, made)

@@ -1,18 +1,16 @@
 """Make the parts of an extraction on a Ray cluster, on GPUs where there are some."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lastlayer.cluster import Cluster
 from lastlayer.core.progress import Tell
-from lastlayer.extraction.from_images import DECODING, Make, fill
-from lastlayer.extraction.parts import Parts
+from lastlayer.extraction.parts import Parts, Prepare, fill
 
 AT_ONCE = 4  # parts that a task makes: a network is brought to a node once for all of them
 TASKS = 4  # of each GPU, at most: each starts a process and brings the network to the GPU
-# Takes the cores of a task, and gives what makes features, and the size of a batch.
-Prepare = Callable[[int], tuple[Make, int]]
+DECODING = 8  # processes that keep a GPU busy, if nobody says how many
 
 
 def fill_on_ray(
@@ -71,5 +69,4 @@ def tasks_of(missing: Sequence[range], gpus: int) -> list[Sequence[range]]:
 def _make(missing: Sequence[range], shared: tuple[Parts, Prepare, int]) -> None:
     """Make some parts, on a node."""
     parts, prepare, cores = shared
-    make, batch_size = prepare(cores)
-    fill(parts, batch_size, lambda done, total: None, make, missing)
+    fill(parts, *prepare(cores), missing=missing)
