@@ -25,8 +25,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import lastlayer as ll
 from lastlayer.extraction import Images, ImageSet
-from lastlayer.extraction.backbones.preparation import IMAGENET, Prepare
 from lastlayer.extraction.backbones.by_name import BACKBONES
+from lastlayer.extraction.backbones.preparation import IMAGENET, Prepare
 
 PREPARE = Prepare(224, IMAGENET)
 

@@ -15,7 +15,7 @@ import pictures
 from lastlayer.cli import main
 from lastlayer.errors import FileFormatError, MissingFileError, UnknownNameError
 from lastlayer.extraction.backbones.by_name import load_backbone
-from lastlayer.extraction.by_names import extract_named
+from lastlayer.extraction.from_images import extract_named
 
 MODELS = ("test_resnet.r160_in1k", "test_vit", "test_efficientnet")
 

@@ -187,5 +187,5 @@ def test_an_extraction_of_wrong_types(tmp_path: Path) -> None:
         with pytest.raises((ArgumentError, OptionError), match="must"):
             extract(**(right | {name: wrong}))  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
-    with pytest.raises(LastLayerError, match="'class' must have 2 labels, got shape"):
+    with pytest.raises(LastLayerError, match=r"'class' must have 2 values, .* got shape"):
         Images(some.x, {"class": torch.tensor([0])})

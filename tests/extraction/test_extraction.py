@@ -17,8 +17,8 @@ from lastlayer.data import Features
 from lastlayer.errors import FileFormatError, MissingFileError, OptionError, UnknownNameError
 from lastlayer.extraction.backbones.by_name import BACKBONES, load_backbone
 from lastlayer.extraction.backbones.resnet20 import ResNet20
-from lastlayer.extraction.by_names import extract_named
 from lastlayer.extraction.datasets.cifar import read_cifar
+from lastlayer.extraction.from_images import extract_named
 
 Extract = Callable[..., Features]
 

@@ -71,7 +71,7 @@ def extract(
     force: options.Force = False,
 ) -> None:
     """Compute features of images or texts with a frozen network; rerun to resume."""
-    from lastlayer.extraction.by_names import extract_named
+    from lastlayer.extraction.from_images import extract_named
     from lastlayer.extraction.from_texts import extract_texts
 
     start, texts = monotonic(), dataset == "text"

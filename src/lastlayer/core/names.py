@@ -1,7 +1,7 @@
 """Names: looked up, with the nearest right one for a wrong one, and made printable."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import TypeVar
 
@@ -30,6 +30,15 @@ def look_up(name: str, table: Mapping[str, T], kind: str) -> T:
     raise UnknownNameError(
         f"unknown {kind} '{printable(short(name, 200))}'{hint} {_there_are(name, list(table))}"
     )
+
+
+def listed(names: Sequence[str], most: int = FEW) -> str:
+    """Return the first names of a list, as text.
+
+    >>> listed(["a", "b", "c"], 2), listed([])
+    ('a, b, …', 'none')
+    """
+    return ", ".join([*names[:most], *(["…"] if len(names) > most else [])]) or "none"
 
 
 def _there_are(name: str, known: list[str]) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, short
-from lastlayer.core.files import in_place_of, reading, say
+from lastlayer.core.files import check_archive, in_place_of, reading, say
 from lastlayer.errors import FileFormatError, WriteError
 
 FORMAT = 1
@@ -132,6 +133,13 @@ def held_tensors(path: Path) -> dict[str, Held]:
     }
 
 
+def steps(height: int, rows: int | None) -> Iterator[tuple[int, int]]:
+    """Yield where each piece of a tensor begins, and how many rows it has; None: all at once."""
+    step = rows or max(height, 1)
+    for start in range(0, height, step):
+        yield start, min(step, height - start)
+
+
 def read_bytes(
     file: BinaryIO, path: Path, begin: int, size: int
 ) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -141,6 +149,23 @@ def read_bytes(
     if file.readinto(content.data) != size:  # type: ignore[attr-defined]
         raise FileFormatError(f"{path} was cut off while it was read")
     return content
+
+
+def load_tensors(path: Path, what: str, refused: str) -> Any:
+    """Load what ``torch.save`` wrote, tensors and plain values alone: nothing in it can run.
+
+    Args:
+        path: The file.
+        what: What it holds, should it grow beyond what its size allows.
+        refused: What to say of a file that is damaged, or holds anything else.
+    """
+    if zipfile.is_zipfile(path):
+        check_archive(path, what)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file may raise anything
+        # PyTorch's own words would tell how to load it all the same, and let it run code.
+        raise FileFormatError(refused) from error
 
 
 class TensorStream:
@@ -166,8 +191,7 @@ class TensorStream:
         held = self.held[name]
         each = held.size // max(held.shape[0], 1)
         with reading(self.path, "a lastlayer file"), self.path.open("rb") as file:
-            for start in range(0, held.shape[0], rows):
-                n = min(rows, held.shape[0] - start)
+            for start, n in steps(held.shape[0], rows):
                 content = read_bytes(file, self.path, held.begin + start * each, n * each)
                 if self._read[name] == start * each:
                     self._digests[name].update(content.data)

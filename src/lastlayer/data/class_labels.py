@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import unique_labels
 from torch import Tensor
 
 from lastlayer.core.checks import kind_of, short
-from lastlayer.core.names import class_name, look_up
+from lastlayer.core.names import class_name, listed, look_up
 from lastlayer.errors import LabelError, MergeError
 
 Array = NDArray[Any]
@@ -57,10 +57,9 @@ class ClassLabels:
         classes = torch.from_numpy(column)[codes]
         if len(unknown := (classes < 0).nonzero()):
             row = int(unknown[0])
-            few = ", ".join(map(str, self.ordered[:5].tolist()))
-            more = ", …" if len(self.ordered) > 5 else ""
             raise LabelError(
-                f"unknown label '{short(labels[codes[row]])}' in row {row}; there are: {few}{more}"
+                f"unknown label '{short(labels[codes[row]])}' in row {row}; there are: "
+                f"{listed([str(label) for label in self.ordered.tolist()])}"
             )
         return classes
 

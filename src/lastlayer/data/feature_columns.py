@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import short
+from lastlayer.core.names import listed
 from lastlayer.errors import DataError, ShapeError
 
 Z = TypeVar("Z", Tensor, np.ndarray[Any, Any])
@@ -37,8 +38,8 @@ def check_width(width: int, learned: int, columns: Sequence[str] = ()) -> None:
     if width == learned:
         return
     missing = _missing(columns, learned) if len(columns) > 1 else []
-    few = ", ".join([*missing[:5], *(["…"] if len(missing) > 5 else [])])
-    hint = f": {few} {'is' if len(missing) == 1 else 'are'} missing" if missing else ""
+    are = "is" if len(missing) == 1 else "are"
+    hint = f": {listed(missing)} {are} missing" if missing else ""
     if len(columns) > 1 and not missing:
         hint = f": columns {columns[0]} to {columns[-1]}"
     raise ShapeError(

@@ -49,7 +49,7 @@ class FeatureSet:
         object.__setattr__(self, "label", self.label or next(iter(self.labels)))
         look_up(self.label, self.labels, "label column")
         for name, column in self.labels.items():
-            _check_column(name, column, len(self.z))
+            check_column(name, column, len(self.z))
         if check:
             _check_finite(self.z)
 
@@ -90,7 +90,8 @@ def _check_features(z: Tensor) -> None:
         raise DataError(f"features must have at least one row and column, got {tuple(z.shape)}")
 
 
-def _check_column(name: str, column: Tensor, n: int) -> None:
+def check_column(name: str, column: Tensor, n: int) -> None:
+    """Refuse what is no column of labels for ``n`` rows, or has a name that no column can have."""
     expect(name, str, "the name of a label column", "text")
     if name == "z" or not name or printable(name) != name:
         raise OptionError(
@@ -105,7 +106,7 @@ def _check_column(name: str, column: Tensor, n: int) -> None:
             f"labels '{name}' must have {n} values, one for each row, got shape "
             f"{tuple(column.shape)}"
         )
-    if column.min() < 0:
+    if n and column.min() < 0:
         raise LabelError(f"labels '{name}' must be at least 0, got {column.min()}")
 
 

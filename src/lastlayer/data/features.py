@@ -13,7 +13,7 @@ from lastlayer.core.checks import expect, real
 from lastlayer.core.names import ClassName, class_name, printable
 from lastlayer.data.feature_columns import column_names
 from lastlayer.data.feature_set import FeatureSet
-from lastlayer.data.from_arrays import assemble, join, part
+from lastlayer.data.from_arrays import assemble
 from lastlayer.data.table_rows import names_of_columns, read_splits
 from lastlayer.data.tables.frames import open_frame
 from lastlayer.data.tables.which_columns import Selection
@@ -110,8 +110,7 @@ class Features:
         """
         columns = {"y": y, **columns}
         if isinstance(test, Real):
-            made, names = part(z, columns, real(test, "test"), seed)
-            return cls.of_splits(made, names)
+            return cls.of_splits(*assemble({"": (z, columns)}, real(test, "test"), seed))
         if not isinstance(test, tuple) or len(test) not in (2, 3):
             parts = f"{len(test)} parts" if isinstance(test, tuple) else type(test).__name__
             raise OptionError(
@@ -119,8 +118,8 @@ class Features:
             )
         further = test[2] if len(test) == 3 else {}
         expect(further, Mapping, "the columns of test", "a table of names and values")
-        made, names = join({"train": (z, columns), "test": (test[0], {"y": test[1], **further})})
-        return cls.of_splits(made, names)
+        brought = test[0], {"y": test[1], **further}
+        return cls.of_splits(*assemble({"train": (z, columns), "test": brought}))
 
     @classmethod
     def from_frame(

@@ -55,11 +55,19 @@ def _from_numpy(z: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(native)
 
 
-def part(z: Any, columns: Columns, test: float, seed: int) -> tuple[dict[str, FeatureSet], Names]:
-    """Draw a test set from all samples."""
-    codes, names = encode_columns({"": columns})
-    whole = FeatureSet(as_features(z), codes[""])
-    train, held_out = map(whole.take, stratified(whole.y, test, seed))
+def assemble(
+    splits: Mapping[str, tuple[Any, Columns]],
+    test: float | None = None,
+    seed: int = 0,
+    say: Say = lambda sentence: None,
+) -> tuple[dict[str, FeatureSet], Names]:
+    """Make feature sets of what was read; a test set is drawn where there is none."""
+    splits, drawn = find_test(splits, test, seed, say)
+    made, names = join(splits)
+    if drawn is None:
+        return made, names
+    (whole,) = made.values()
+    train, held_out = map(whole.take, stratified(whole.y, drawn, seed))
     return {"train": train, "test": held_out}, names
 
 
@@ -69,20 +77,6 @@ def join(splits: Mapping[str, tuple[Any, Columns]]) -> tuple[dict[str, FeatureSe
     label = next(iter(names))
     made = {s: FeatureSet(as_features(z), codes[s], label=label) for s, (z, _) in splits.items()}
     return made, names
-
-
-def assemble(
-    splits: Mapping[str, tuple[Any, Columns]],
-    test: float | None = None,
-    seed: int = 0,
-    say: Say = lambda sentence: None,
-) -> tuple[dict[str, FeatureSet], Names]:
-    """Make feature sets of what was read; a test set is drawn where there is none."""
-    splits, drawn = find_test(splits, test, seed, say)
-    if drawn is None:
-        return join(splits)
-    ((z, columns),) = splits.values()
-    return part(z, columns, drawn, seed)
 
 
 def find_test(

@@ -9,14 +9,8 @@ from lastlayer.data.features import Features
 from lastlayer.data.tables import SUFFIXES
 from lastlayer.errors import FileFormatError, UnknownNameError
 
-BUNDLED = {
-    "cifar10/resnet20-cifar100": "cifar10.resnet20-cifar100.safetensors",
-    "cifar100/resnet20-cifar100": "cifar100.resnet20-cifar100.safetensors",
-}
-SHORT = {
-    "cifar10": "cifar10/resnet20-cifar100",
-    "cifar100": "cifar100/resnet20-cifar100",
-}
+BUNDLED = ("cifar10/resnet20-cifar100", "cifar100/resnet20-cifar100")
+SHORT = {name.partition("/")[0]: name for name in BUNDLED}
 TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".safetensors")
 
 
@@ -52,11 +46,12 @@ def short_name(name: str) -> str:
 
 
 def _path(name: str | os.PathLike[str]) -> Path:
-    known = {short: BUNDLED[full] for short, full in SHORT.items()} | BUNDLED
+    known = SHORT | {full: full for full in BUNDLED}
     if isinstance(name, os.PathLike) or (name not in known and _is_file_name(name)):
         return _not_a_table(a_path(name))
     try:
-        return Path(__file__).parent / "bundled" / look_up(name, known, "feature set")
+        file = f"{look_up(name, known, 'feature set').replace('/', '.')}.safetensors"
+        return Path(__file__).parent / "bundled" / file
     except UnknownNameError as error:
         raise UnknownNameError(
             f"{error}; or pass the path of a file made by 'lastlayer import' or 'lastlayer extract'"

@@ -1,5 +1,6 @@
 """Read one shard, some rows at a time: features and the labels of their classes, checked."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,24 +47,23 @@ def look_at(shard: Shard, selection: Selection) -> tuple[About, Counts]:
     """Read the labels of a shard and the width of its features, and check both."""
     shard.check_unchanged()
     opened = _open(shard, selection)
-    found: dict[Any, int] = {}
+    found: Counter[Any] = Counter()
     fraction, kinds = False, set()
     for values in opened.labels():
         kinds.add(values.dtype.kind)
         fraction = fraction or has_fraction(values)
         codes, distinct = code(values)
-        for value, n in zip(distinct, np.bincount(codes, minlength=len(distinct)), strict=True):
-            found[value] = found.get(value, 0) + int(n)
-    counts: Counts = {}
+        of_each = np.bincount(codes, minlength=len(distinct)).tolist()
+        found.update(dict(zip(distinct, of_each, strict=True)))
+    counts: Counter[str] = Counter()
     for value, n in found.items():
-        name = label_text(value, fraction)
-        counts[name] = counts.get(name, 0) + n
+        counts[label_text(value, fraction)] += n
     numbers = kinds <= {"i", "u", "f"} and not fraction
     about = About(
         opened.width(), sum(counts.values()), numbers, opened.split, fraction, opened.columns()
     )
     shard.check_unchanged()
-    return about, counts
+    return about, dict(counts)
 
 
 def read_shard(

@@ -50,7 +50,7 @@ class TableRows:
             self.chosen = choose(table, selection)
         else:
             (vectors,) = table.columns
-            column = selection.label or only_label(beside, list(beside.columns))[0]
+            (column,) = only_label(beside, list(beside.columns), selection)
             look_up(column, beside.columns, "column")
             self.chosen = {"": Chosen([vectors], {column: column})}
         of_each = [(*one.embedding, *one.labels.values()) for one in self.chosen.values()]

@@ -12,8 +12,8 @@ from numpy.lib import format as npy
 from safetensors import safe_open
 from torch import Tensor
 
-from lastlayer.core.files import check_archive, check_growth, reading
-from lastlayer.core.tensor_files import held_tensors, read_bytes
+from lastlayer.core.files import check_growth, reading
+from lastlayer.core.tensor_files import held_tensors, load_tensors, read_bytes, steps
 from lastlayer.core.tensors import check_dense
 from lastlayer.data.tables.table import Array, Columns, Table, at_once, by_column
 from lastlayer.errors import FileFormatError
@@ -75,22 +75,12 @@ def open_safetensors(path: Path) -> Table:
 
 def open_torch(path: Path) -> Table:
     """Open a dictionary of tensors, or of dictionaries of them; a file that can run no code."""
-    if zipfile.is_zipfile(path):
-        check_archive(path, "the tensors")
-    try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file may raise anything
-        # PyTorch's own words would tell how to load it all the same, and let it run code.
-        raise FileFormatError(
-            f"{path} must hold a dictionary of tensors, but is damaged, or holds other objects: "
-            "save tensors and lists alone, torch.save({'z': z, 'y': y}, FILE)"
-        ) from error
+    must, mend = f"{path} must hold a dictionary of tensors", "torch.save({'z': z, 'y': y}, FILE)"
+    alone = f"but is damaged, or holds other objects: save tensors and lists alone, {mend}"
+    held = load_tensors(path, "the tensors", f"{must}, {alone}")
     flat = dict(_flat(held, ""))
     if not flat:
-        raise FileFormatError(
-            f"{path} must hold a dictionary of tensors, got {type(held).__name__}: "
-            "torch.save({'z': z, 'y': y}, FILE)"
-        )
+        raise FileFormatError(f"{must}, got {type(held).__name__}: {mend}")
 
     def get(numbers: Sequence[str], labels: Sequence[str]) -> Columns:
         with reading(path, "a file of named tensors"):
@@ -106,7 +96,7 @@ def _tensor_pieces(path: Path, name: str, rows: int | None) -> Iterator[Array]:
             raise FileFormatError(
                 f"'{name}' of {path} must hold numbers, at least one for each row"
             )
-        for start, n in _steps(held.shape[0], rows):
+        for start, n in steps(held.shape[0], rows):
             each = held.size // held.shape[0]
             content = torch.from_numpy(read_bytes(file, path, held.begin + start * each, n * each))
             yield _array_of(content.view(held.dtype).view(n, *held.shape[1:]), name)
@@ -120,20 +110,13 @@ def _file_pieces(path: Path, rows: int | None) -> Iterator[Array]:
             _check_header(shape, dtype, path.stat().st_size, path.name, path)
             if shape and not by_columns:
                 each, begin = math.prod(shape[1:]) * dtype.itemsize, file.tell()
-                for start, n in _steps(shape[0], rows):
+                for start, n in steps(shape[0], rows):
                     content = read_bytes(file, path, begin + start * each, n * each)
                     yield content.view(dtype).reshape(n, *shape[1:])
                 return
     whole = _from_file(path)
-    for start, n in _steps(len(whole), rows):
+    for start, n in steps(len(whole), rows):
         yield whole[start : start + n]
-
-
-def _steps(height: int, rows: int | None) -> Iterator[tuple[int, int]]:
-    """Yield where each piece begins, and how many rows it has."""
-    step = rows or max(height, 1)
-    for start in range(0, height, step):
-        yield start, min(step, height - start)
 
 
 def _flat(held: Any, prefix: str, depth: int = 0) -> list[tuple[str, Any]]:

@@ -47,19 +47,16 @@ def open_table(path: str | os.PathLike[str]) -> dict[str, Table]:
     """
     path = a_path(path)
     if path.is_dir():
-        return _open_folder(path)
+        splits = split_folders(path) or {"": path}
+        return {
+            name: open_shards(folder, data_files(folder), class_names(folder))
+            for name, folder in splits.items()
+        }
     if not path.suffix and not path.exists():
         check_ordinary(path, "a table")
     opener = look_up(path.suffix.lower(), _OPEN, "type of table")
     with reading(path, f"a {path.suffix.lower()} file"):
         return {"": opener(path)}
-
-
-def _open_folder(folder: Path) -> dict[str, Table]:
-    splits = split_folders(folder)
-    if splits:
-        return {name: _open_dataset(inner) for name, inner in splits.items()}
-    return {"": _open_dataset(folder)}
 
 
 def split_folders(folder: Path) -> dict[str, Path]:
@@ -76,10 +73,6 @@ def split_folders(folder: Path) -> dict[str, Path]:
 def is_dataset(folder: Path) -> bool:
     """Return whether a folder was saved to disk by Hugging Face's datasets."""
     return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
-
-
-def _open_dataset(folder: Path) -> Table:
-    return open_shards(folder, data_files(folder), class_names(folder))
 
 
 def data_files(folder: Path) -> list[Path]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lastlayer.core.checks import expect
-from lastlayer.core.names import look_up
+from lastlayer.core.names import listed, look_up
 from lastlayer.data.tables.table import Table
 from lastlayer.errors import OptionError
 
@@ -87,33 +87,29 @@ def choose(table: Table, selection: Selection) -> dict[str, Chosen]:
         Under "train", "validation" and "test" what a table with ``z_train`` and ``z_test`` has;
         under "" what any other has.
     """
-    embedding, label, domains = selection.embedding, selection.label, selection.domains
-    by_split = _by_split(table, embedding)
-    if by_split:
-        chosen = {}
-        bases = [*_wanted_label(table, selection, next(iter(by_split))), *domains]
-        for split, column in by_split.items():
-            labels = {}
-            for name in bases:
-                base = parted(name)[0]
-                labels[base] = _of_split(table, base, split, column)
-            chosen[split] = Chosen([column], labels)
-        return chosen
-    columns = (
-        select(table, embedding)
-        if embedding is not None
-        else _only_vectors(table, selection.columns)
-    )
+    embedding, domains = selection.embedding, selection.domains
+    if by_split := _by_split(table, embedding):
+        first = next(iter(by_split))
+        named = [base for base, split in map(parted, table.columns) if split == first]
+        bases = [parted(n)[0] for n in (*only_label(table, named, selection), *domains)]
+        return {
+            split: Chosen([column], {base: _of_split(table, base, split, column) for base in bases})
+            for split, column in by_split.items()
+        }
+    if embedding is None:
+        columns = _only_vectors(table, selection.columns)
+    else:
+        columns = select(table, embedding)
     others = [name for name in table.columns if name not in columns]
-    wanted = [label] if label is not None else only_label(table, others, selection.labelled)
-    for name in (*wanted, *domains):
+    wanted = list(dict.fromkeys((*only_label(table, others, selection), *domains)))
+    for name in wanted:
         look_up(name, table.columns, "column")
         if name in columns and len(columns) > 1:
             raise OptionError(
                 f"'{name}' is part of the embedding ({columns[0]} to {columns[-1]}) and cannot be "
                 "a label or domain too: name another, or another --embedding"
             )
-    return {"": Chosen(columns, {name: name for name in dict.fromkeys((*wanted, *domains))})}
+    return {"": Chosen(columns, {name: name for name in wanted})}
 
 
 def select(table: Table, embedding: str) -> list[str]:
@@ -154,13 +150,6 @@ def _by_split(table: Table, embedding: str | None) -> dict[str, str]:
     return next(iter(groups.values())) if len(groups) == 1 else {}
 
 
-def _wanted_label(table: Table, selection: Selection, split: str) -> list[str]:
-    if selection.label is not None:
-        return [selection.label]
-    names = [base for base, of in map(parted, table.columns) if of == split]
-    return only_label(table, names, selection.labelled)
-
-
 def _of_split(table: Table, base: str, split: str, embedding: str) -> str:
     """Find the column of labels that belongs to the embeddings of a split."""
     for name in table.columns:
@@ -191,21 +180,25 @@ def _only_vectors(table: Table, learned: Sequence[str]) -> list[str]:
         return select(table, numbered[0])
     if len(learned) > 1 and all(table.columns.get(name) == 1 for name in learned):
         return list(learned)
-    found = ", ".join(vectors[:5]) or "none"
     raise OptionError(
         "name the column of embeddings, or a prefix or range of columns, with --embedding: "
-        f"columns of vectors in {table.source} are {found}"
+        f"columns of vectors in {table.source} are {listed(vectors)}"
     )
 
 
-def only_label(table: Table, names: Sequence[str], labelled: bool = True) -> list[str]:
-    """Return the one column that is called as labels are, or none where none are needed."""
+def only_label(table: Table, names: Sequence[str], selection: Selection) -> list[str]:
+    """Return the label column that is named, or the one of these that is called as labels are.
+
+    Where no labels are needed there may be none.
+    """
+    if selection.label is not None:
+        return [selection.label]
     found = [name for name in names if name.lower() in LABELS]
-    if len(found) != 1 and not labelled:
+    if len(found) != 1 and not selection.labelled:
         return []
     if len(found) != 1:
-        few = ", ".join([*names[:10], *(["…"] if len(names) > 10 else [])]) or "none"
         raise OptionError(
-            f"name the column to learn with --label: other columns of {table.source} are {few}"
+            "name the column to learn with --label: other columns of "
+            f"{table.source} are {listed(names, 10)}"
         )
     return found

@@ -2,34 +2,24 @@
 
 import os
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from lastlayer.core.extras import extra
 from lastlayer.errors import MissingFileError, UnknownNameError
-from lastlayer.extraction.backbones.preparation import to_pillow
+from lastlayer.extraction.backbones.preparation import Transform, to_pillow
 from lastlayer.extraction.backbones.weights import fit, read_state
 
 PREFIX = "timm:"
 
 
-class TimmPreparation:
-    """What timm does to an image before this model sees it."""
+def load_timm(name: str, weights: str | os.PathLike[str] | None) -> tuple[nn.Module, Transform]:
+    """Build a model without its classifier, with the weights in a file, or with timm's own.
 
-    def __init__(self, transform: Any) -> None:
-        self.transform = transform
-
-    def __call__(self, image: Any) -> Tensor:
-        """Make a tensor of an RGB image of Pillow, or of pixels."""
-        x: Tensor = self.transform(to_pillow(image))
-        return x
-
-
-def load_timm(
-    name: str, weights: str | os.PathLike[str] | None
-) -> tuple[nn.Module, TimmPreparation]:
-    """Build a model without its classifier, with the weights in a file, or with timm's own."""
+    With it comes what timm does to an image before this model sees it.
+    """
     with extra("images", f"{PREFIX}{name}"):
         import timm  # noqa: PLC0415  (an extra)
         from timm.data import create_transform, resolve_model_data_config  # noqa: PLC0415
@@ -41,7 +31,12 @@ def load_timm(
             network, read_state(weights, expected), f"{expected} in {weights}", _classifier(network)
         )
     config = resolve_model_data_config(network)
-    return network, TimmPreparation(create_transform(**config, is_training=False))
+    return network, partial(_prepared, create_transform(**config, is_training=False))
+
+
+def _prepared(transform: Any, image: Any) -> Tensor:
+    x: Tensor = transform(to_pillow(image))
+    return x
 
 
 def _check_known(timm: Any, name: str) -> None:

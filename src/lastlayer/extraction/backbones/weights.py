@@ -1,16 +1,14 @@
 """Weights from a file into a network: safetensors, or a state dict that cannot run code."""
 
 import os
-import zipfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lastlayer.core.files import check_archive, reading
+from lastlayer.core.files import reading
+from lastlayer.core.names import listed
+from lastlayer.core.tensor_files import load_tensors
 from lastlayer.core.tensors import check_dense
 from lastlayer.errors import FileFormatError, MissingFileError
 
@@ -24,9 +22,8 @@ def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[st
     with reading(weights, expected, _HINT) as path:
         if path.suffix == ".safetensors":
             return load_file(path)
-        if zipfile.is_zipfile(path):
-            check_archive(path, "the weights")
-        state = _load_checkpoint(path, expected)
+        refused = f"expected {expected}, but {path} is neither a .safetensors file nor a PyTorch "
+        state = load_tensors(path, "the weights", f"{refused}checkpoint, or not a safe one")
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
         held = list(state)[:5] if isinstance(state, Mapping) else type(state).__name__
         raise FileFormatError(
@@ -34,17 +31,6 @@ def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[st
             "network.state_dict() alone"
         )
     return dict(state)
-
-
-def _load_checkpoint(path: Path, expected: str) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file may raise anything
-        # PyTorch's own words would tell how to load it all the same, and let it run code.
-        raise FileFormatError(
-            f"expected {expected}, but {path} is neither a .safetensors file nor a PyTorch "
-            "checkpoint, or not a safe one"
-        ) from error
 
 
 def fit(
@@ -70,14 +56,9 @@ def fit(
         "unexpected": given.keys() - wanted.keys(),
         "of another shape": shapes,
     }
-    found = [f"{len(names)} {what} ({_few(names)})" for what, names in wrong.items() if names]
+    found = [f"{len(n)} {what} ({listed(sorted(n), 3)})" for what, n in wrong.items() if n]
     if found:
         raise FileFormatError(f"expected {source}, but they do not fit: {', '.join(found)}")
     for name, value in given.items():
         check_dense(value, f"weights '{name}' of {source}")
     network.load_state_dict(given)
-
-
-def _few(names: set[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:3]) + (", …" if len(listed) > 3 else "")

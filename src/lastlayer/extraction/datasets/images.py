@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from lastlayer.core import tensor_files
 from lastlayer.core.checks import expect, whole
 from lastlayer.core.tensors import check_dense
+from lastlayer.data.feature_set import check_column
 from lastlayer.errors import DataError, ShapeError
 
 
@@ -33,12 +34,7 @@ class Images:
                     f"pixels must be (n, channels, height, width), got {tuple(self.x.shape)}"
                 )
         for name, column in self.labels.items():
-            expect(column, Tensor, f"labels '{name}'", "a tensor")
-            check_dense(column, f"labels '{name}'")
-            if column.shape != (len(self.x),):
-                raise ShapeError(
-                    f"'{name}' must have {len(self.x)} labels, got shape {tuple(column.shape)}"
-                )
+            check_column(name, column, len(self.x))
 
     def __len__(self) -> int:
         return len(self.x)
@@ -94,16 +90,10 @@ class ImageSet:
             content.update(tensor_files.fingerprint(images.labels).encode())
             if isinstance(images.x, Tensor):
                 content.update(tensor_files.fingerprint({"x": images.x}).encode())
-        for name in relative_names(self._files()):
-            content.update(f"{name}\n".encode())
-        return content.hexdigest()
-
-    def _files(self) -> list[Path]:
         splits = (images.x for images in (self.train, self.test))
-        return [path for x in splits if not isinstance(x, Tensor) for path in x]
-
-
-def relative_names(paths: Sequence[Path]) -> Iterable[str]:
-    """Return file names relative to the folder they share, so that it may be moved."""
-    top = len(os.path.commonpath(paths)) if paths else 0
-    return (path.as_posix()[top:] for path in paths)
+        files = [path for x in splits if not isinstance(x, Tensor) for path in x]
+        # Relative to the folder that they share, so that it may be moved.
+        top = len(os.path.commonpath(files)) if files else 0
+        for path in files:
+            content.update(f"{path.as_posix()[top:]}\n".encode())
+        return content.hexdigest()
