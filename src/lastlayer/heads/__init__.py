@@ -20,6 +20,7 @@ from lastlayer.heads.maps.random_slda import RandomSldaHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.records import RECORDS
+from lastlayer.heads.solved import put_back
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.heads.statistics.qda import QdaHead
 from lastlayer.heads.statistics.ridge import RidgeHead
@@ -105,6 +106,7 @@ def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
         head = make_head(file.name, **file.settings)
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
+        put_back(head, file.solved)
         head.records = {key: file.parts[key] for key in RECORDS if key in file.parts}
         if "calibration" in file.parts:
             head.calibration = Calibration.read(file.parts["calibration"])

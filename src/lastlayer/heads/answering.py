@@ -31,8 +31,8 @@ def make_ready(head: "Head") -> None:
 def renew(head: "Head") -> None:
     """Refresh what is out of date, as part of a change."""
     if head._stale:
-        head._refresh()
         head._derived = {}
+        head._refresh()
         head._stale = False
 
 

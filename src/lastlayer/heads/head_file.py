@@ -1,18 +1,19 @@
 """The file of a head: what is in it, under which names, from which version on.
 
-Its tensors are the head's ``state_dict``; of symmetric statistics it keeps the lower triangle.
-Beside them is a JSON document: the name of the ``head``, the ``settings`` that make such a head,
-the ``format`` of the document, and parts. A part is under ``needed`` where answers, or what the
-head may do next, would be wrong without it: a version that does not know it refuses the file. All
-others are under ``may_be_ignored``. ``PARTS`` lists them; docs/decisions/18 says why each is where
-it is.
+Its tensors are the head's ``state_dict``, of symmetric statistics the lower triangle, and what the
+head has solved of them. Beside them is a JSON document: the name of the ``head``, the ``settings``
+that make such a head, the ``format`` of the document, and parts. A part is under ``needed`` where
+answers, or what the head may do next, would be wrong without it: a version that does not know it
+refuses the file. All others are under ``may_be_ignored``. ``PARTS`` lists them; docs/decisions/18
+says why each is where it is.
 
 Format 2, of version 0.2, has the same parts side by side, all of them needed, and whole matrices.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor
@@ -23,6 +24,7 @@ from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.errors import FileFormatError
 from lastlayer.heads.records import RECORDS, check_records, is_record
 from lastlayer.heads.shared_module import Resizable
+from lastlayer.heads.solved import PREFIX, digest_of, solved_tensors
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
@@ -68,6 +70,8 @@ PARTS = {
     "made_by": Part(_is(str, dict), needed=False),
     # Which tensors are the lower triangles of symmetric matrices.
     "packed": Part(_are_different_texts, needed=True),
+    # The digest of what the tensors of ``solved`` follow from.
+    "solved": Part(_is(str), needed=False),
     # A head without its deltas, or the change it has learned through, would learn them again.
     **{
         record: Part(partial(is_record, record), needed=record in ("deltas", "change"))
@@ -83,6 +87,7 @@ class HeadFile(NamedTuple):
     settings: dict[str, Any]
     state: dict[str, Tensor]
     parts: dict[str, Any]  # those of ``PARTS`` that are there
+    solved: Mapping[str, Tensor] = MappingProxyType({})  # what follows from the state, if it is so
 
 
 def write_head(path: str | os.PathLike[str], head: "Head", **parts: Any) -> None:
@@ -94,11 +99,13 @@ def write_head(path: str | os.PathLike[str], head: "Head", **parts: Any) -> None
         state = head.state_dict()
         own["packed"] = symmetric_names(head) or None
         state |= {name: pack(state[name].cpu()) for name in own["packed"] or ()}
+        if solved := solved_tensors(head):
+            own["solved"] = digest_of(state, head.name, head.settings)
         held = {name: part for name, part in (own | parts).items() if part is not None}
         document: dict[str, Any] = {"head": head.name, "settings": head.settings, "format": FORMAT}
         for kind, needed in (("needed", True), ("may_be_ignored", False)):
             document[kind] = {name: held[name] for name in held if PARTS[name].needed is needed}
-        write_tensors(path, "head", state, document)
+        write_tensors(path, "head", state | solved, document)
 
 
 def symmetric_names(head: "Head") -> list[str]:
@@ -126,6 +133,9 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
     if not isinstance(name, str) or not isinstance(settings, dict):
         raise FileFormatError(f"{path} does not name its head and settings")
     parts = _parts(document, version, str(path))
+    solved = {tensor: state.pop(tensor) for tensor in [*state] if tensor.startswith(PREFIX)}
+    if solved and parts.pop("solved", None) != digest_of(state, name, settings):
+        solved = {}
     for matrix in parts.pop("packed", ()):
         try:
             state[matrix] = unpack(state[matrix])
@@ -133,7 +143,7 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
             raise FileFormatError(
                 f"{path} does not hold the lower triangle {short(matrix)}: {short(error)}"
             ) from None
-    return HeadFile(name, settings, state, parts)
+    return HeadFile(name, settings, state, parts, solved)
 
 
 def _parts(document: dict[str, Any], version: int, path: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.least_squares import Moments, ridge
 from lastlayer.heads.statistics.moments import symmetric
-from lastlayer.heads.statistics.statistics_head import StatisticsHead
+from lastlayer.heads.statistics.statistics_head import SOLUTION, StatisticsHead
 
 Weigh = Literal["samples", "classes"]
 Penalty = float | Literal["auto", "gcv"]
@@ -48,7 +48,8 @@ class RidgeHead(StatisticsHead):
     """
 
     name = "ridge"
-    penalty: float  # λ·tr(G)/h as last used
+    solution = SOLUTION
+    penalty: float  # λ·tr(G)/h as last used; a loaded head has none until it solves
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class RidgeHead(StatisticsHead):
         options = {"penalty": penalty, "weigh": weigh, "per_class_scatter": per_class_scatter}
         scatter: Scatter = "per_class" if per_class_scatter else "pooled"
         super().__init__(in_features, n_classes, None, scatter, half_life=half_life, **options)
-        self._register("weight", "bias", "centre")
+        self._register()
 
     @property
     def abilities(self) -> Abilities:

@@ -10,7 +10,7 @@ from lastlayer.catalogue import Abilities
 from lastlayer.core.checks import choice, whole
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
-from lastlayer.heads.statistics.statistics_head import BUDGET
+from lastlayer.heads.statistics.statistics_head import BUDGET, SOLUTION
 
 STEPS, BATCH, RATE = 500, 2048, 0.05
 AHEAD = 64  # rows of noise of a class that are multiplied at once, at least
@@ -42,7 +42,7 @@ class SampledLinearHead(GaussianHead):
 
     name = "sampled_linear"
     smaller = "use a head that keeps one scatter for all classes, slda or ridge"
-    root: Tensor  # (h, h) the Cholesky factor of the covariance that all classes share
+    solution = SOLUTION
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SampledLinearHead(GaussianHead):
         whole(seed, "seed", least=0)
         options = {"prior": prior, "steps": steps, "seed": seed}
         super().__init__(in_features, n_classes, nu=nu, budget=budget, **options)
-        self._register("weight", "bias", "centre", "root")
+        self._register()
 
     @property
     def abilities(self) -> Abilities:
@@ -79,7 +79,7 @@ class SampledLinearHead(GaussianHead):
             share = torch.ones_like(share)
         share = share / share.sum()
         self.centre = share @ s.mean[known]
-        self.root = root = torch.linalg.cholesky(shared)
+        root = self._derived["root"] = torch.linalg.cholesky(shared)
         mean = whiten(root, s.mean[known] - self.centre)
         # A row of noise times a class's factor is a sample's deviation.
         factors = mean.new_empty(len(known), *root.shape, dtype=torch.float32)
@@ -91,8 +91,9 @@ class SampledLinearHead(GaussianHead):
         self.weight[known] = torch.linalg.solve_triangular(root.mT, weight.mT, upper=True).mT
         self.bias[known] = bias
 
-    def _shared_root(self) -> Tensor:
-        return self.root
+    def _make_root(self) -> Tensor:
+        root: Tensor = torch.linalg.cholesky(self._shared())
+        return root
 
     def _train(self, mean: Tensor, factors: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Train from zero; return the mean of the second half's weights, which varies least.

@@ -11,7 +11,7 @@ from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import factor, shared_root
-from lastlayer.heads.statistics.statistics_head import StatisticsHead
+from lastlayer.heads.statistics.statistics_head import SOLUTION, StatisticsHead
 from lastlayer.heads.statistics.without_a_row import SharedWithout, log_shares
 
 PAPER_SHRINKAGE = 1e-4
@@ -45,7 +45,7 @@ class SldaHead(StatisticsHead):
 
     name = "slda"
     streams = True
-    root: Tensor  # (h, h) the Cholesky factor of the shrunk covariance
+    solution = SOLUTION
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SldaHead(StatisticsHead):
         if preset == "paper":
             scatter = "running"
         super().__init__(in_features, n_classes, preset, scatter, half_life=half_life, **options)
-        self._register("weight", "bias", "centre", "root")
+        self._register()
 
     @property
     def abilities(self) -> Abilities:
@@ -93,7 +93,15 @@ class SldaHead(StatisticsHead):
         exact = self.preset == "exact"
         self.centre = s.overall_mean() if exact else torch.zeros_like(s.mean[0])
         mean = s.mean - self.centre
-        if exact:
+        root = self._shared_root()
+        self.weight = torch.cholesky_solve(mean.mT, root).mT
+        self.bias = -0.5 * (mean * self.weight).sum(dim=1)
+        if self.options["prior"] == "empirical":
+            self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
+
+    def _make_root(self) -> Tensor:
+        s = self.statistics
+        if self.preset == "exact":
             root = shared_root(s, self.options["shrinkage"])
         else:
             root = factor(_shrink_to_identity(s.pooled_scatter() / max(s.total, 1)))
@@ -103,11 +111,7 @@ class SldaHead(StatisticsHead):
                 f"samples with {self.in_features} features: make the head with a larger shrinkage"
                 + ("" if self.options["shrinkage"] == "oas" else ", or with 'oas'")
             )
-        self.root = root
-        self.weight = torch.cholesky_solve(mean.mT, root).mT
-        self.bias = -0.5 * (mean * self.weight).sum(dim=1)
-        if self.options["prior"] == "empirical":
-            self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
+        return root
 
     def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
         found: SharedWithout | None = self._derived.get("without")
@@ -118,9 +122,6 @@ class SldaHead(StatisticsHead):
         if self.options["prior"] == "empirical":
             logits = logits + log_shares(self.statistics.count, y, copies)
         return logits
-
-    def _shared_root(self) -> Tensor:
-        return self.root
 
 
 _DEFAULTS = {"shrinkage": "oas", "prior": "uniform", "per_class_scatter": False}

@@ -23,6 +23,7 @@ from lastlayer.heads.statistics.fading import FadingStatistics
 from lastlayer.heads.statistics.waiting import most_waiting
 from lastlayer.heads.undo import AllOrNothing, learning
 
+SOLUTION = ("weight", "bias", "centre")
 BUDGET = 2 << 30  # bytes that statistics may take, unless a head is made with another number
 
 
@@ -37,6 +38,7 @@ class StatisticsHead(Head):
     weight: Tensor  # (n_classes, h), of heads that answer by a linear layer; as bias and centre,
     bias: Tensor  # (n_classes,), it is made anew by the first forward after a change
     centre: Tensor  # (h,) what features are measured from
+    solution: ClassVar[tuple[str, ...]] = ()  # these three, where a head has them
     streams: ClassVar[bool] = False  # whether ``_learn`` hands rows to the statistics as they came
 
     def __init__(
@@ -154,6 +156,12 @@ class StatisticsHead(Head):
 
     def _shared_root(self) -> Tensor:
         """Return the Cholesky factor (h, h) of the covariance that all classes share."""
+        if "root" not in self._derived:
+            self._derived["root"] = self._make_root()
+        found: Tensor = self._derived["root"]
+        return found
+
+    def _make_root(self) -> Tensor:
         root = shared_root(self.statistics)
         return root if root is not None else torch.eye(self.in_features).to(self.statistics.mean)
 
@@ -222,9 +230,9 @@ class StatisticsHead(Head):
             "class, or make the head with per_class_scatter=True"
         )
 
-    def _register(self, *names: str) -> None:
-        """Make buffers for what is made anew by each refresh; a file does not keep them."""
-        for name in names:
+    def _register(self) -> None:
+        """Make buffers for what is solved anew by the first forward after a change."""
+        for name in self.solution:
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64), persistent=False)
 
 
