@@ -8,7 +8,7 @@ as such (``lastlayer.fitting``). From there on both take the same path.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,10 +33,11 @@ from lastlayer.data.feature_columns import (
     learned_columns,
 )
 from lastlayer.data.split import draw_share
-from lastlayer.errors import LabelError, MergeError, OptionError
+from lastlayer.errors import DataError, LabelError, MergeError, NotLearnedError, OptionError
 from lastlayer.evaluate.pool import BATCH_SIZE
 from lastlayer.evaluate.training_rows import Divided, in_order, shuffled
 from lastlayer.heads import Head, make_head, options_of
+from lastlayer.heads.answering import make_ready
 from lastlayer.heads.calibration import a_share
 from lastlayer.heads.changes import merge as merge_heads
 from lastlayer.heads.class_names import called
@@ -295,9 +296,18 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Write ``as_module(unknown, dtype)`` to an ONNX file, with the labels in its metadata."""
         write_onnx(self.as_module(unknown, dtype), path)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to the file of its head, a safetensors file, with its labels and settings."""
+    def save(self, path: str | os.PathLike[str], solve: bool = True) -> None:
+        """Write it to the file of its head, a safetensors file, with its labels and settings.
+
+        Args:
+            path: the file.
+            solve: first solve what it answers by, so that nobody who loads it need do so.
+        """
         with self._locked():
+            # A head that cannot answer, not yet or not any more, is saved as it is.
+            with suppress(NotLearnedError, DataError):
+                if solve:
+                    make_ready(self.head_)
             write_classifier(path, self.get_params(), self.__dict__)
 
     @classmethod

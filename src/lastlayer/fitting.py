@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,13 +23,12 @@ from lastlayer.data.rows import CHOICES, Rows, Source, read_rows
 from lastlayer.data.shard_list import Sharded, is_sharded, list_shards
 from lastlayer.data.tables.open_table import is_dataset
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.errors import DataError, LastLayerError, MergeError, OptionError
+from lastlayer.errors import DataError, MergeError, OptionError
 from lastlayer.estimator import HeadClassifier
 from lastlayer.evaluate.shard_survey import survey
 from lastlayer.evaluate.shard_tasks import Run, do, run_in_threads
 from lastlayer.evaluate.shards import Work, folder_of, in_words
 from lastlayer.heads import Head, make_head
-from lastlayer.heads.answering import make_ready
 
 Path_ = str | os.PathLike[str]
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -310,15 +309,6 @@ def _writable(labels: Any) -> Any:
     return [class_name(x) if _SURROGATE.search(x) else x for x in labels.tolist()]
 
 
-def save(clf: HeadClassifier, path: Path_) -> None:
-    """Write a classifier with what it answers by, so that nobody who loads it solves that again."""
-    with clf.head_.lock:
-        # A head that cannot answer, yet or any more, is saved as it is.
-        with suppress(LastLayerError):
-            make_ready(clf.head_)
-        clf.save(path)
-
-
 @contextmanager
 def changing(path: Path, out: Path) -> Iterator[HeadClassifier]:
     """Yield the classifier in a file to be changed; then write it to ``out``, whole or not at all.
@@ -330,7 +320,7 @@ def changing(path: Path, out: Path) -> Iterator[HeadClassifier]:
     yield clf
     if _version(path) != before:
         raise OptionError(f"{path} was changed by another process meanwhile: rerun the command")
-    save(clf, out)
+    clf.save(out)
 
 
 def goes_by_shards(data: object, head: Path_ | HeadClassifier) -> bool:

@@ -45,6 +45,8 @@ def test_a_loaded_head_does_not_solve_again(
     refuse_to_solve(head, monkeypatch)
     assert torch.equal(loaded(Z), expected)
     assert torch.equal(loaded.probabilities(Z), head.probabilities(Z))
+    if head.abilities.leaves_out:
+        torch.testing.assert_close(loaded.leave_one_out(Z, Y), head.leave_one_out(Z, Y))
     torch.testing.assert_close(loaded.novelty(Z), head.novelty(Z))
     loaded.save(tmp_path / "again")
     assert torch.equal(load_head(tmp_path / "again")(Z), expected)

@@ -98,7 +98,7 @@ def fit(
                 fitting.fit(found, clf, **given, progress=tell)
         else:
             clf = fitting.fit(found, head, **given, progress=tell)
-            fitting.save(clf, place)
+            clf.save(place)
     # The parts are needed until the head is in its file.
     if folder is not None and parts is None:
         rmtree(folder, ignore_errors=True)

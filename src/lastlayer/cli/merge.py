@@ -26,7 +26,7 @@ def merge(
 
     prepare(out, *heads, force=force)
     clf = fitting.merge(*heads)
-    fitting.save(clf, out)
+    clf.save(out)
     counts = clf.head_.class_counts
     rows = "" if counts is None else f"{int(counts.sum())} rows; "
     print(f"merged {len(heads)} {clf.head_.name} heads: {rows}{count(len(clf.classes_), 'class')}")

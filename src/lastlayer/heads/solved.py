@@ -42,10 +42,12 @@ def put_back(head: "Head", solved: Mapping[str, Tensor]) -> None:
     """Let a head that was just loaded answer by what was solved before."""
     for place, module in _solvers(head):
         found = {name: solved.get(f"{PREFIX}{place}{name}") for name in module.solution}
-        sizes = (module.n_classes, module.in_features), (module.n_classes,), (module.in_features,)
-        for (name, tensor), size in zip(found.items(), sizes, strict=True):
+        sizes = {"weight": (module.n_classes, module.in_features), "bias": (module.n_classes,)}
+        sizes["centre"] = (module.in_features,)
+        for name, tensor in found.items():
             if tensor is None:
                 break  # nothing was solved when it was saved
+            size = sizes.get(name, ())
             if tensor.shape != size or tensor.dtype != torch.float64 or tensor.isnan().any():
                 raise FileFormatError(f"the solved {name} must be {size} numbers in float64")
             module._buffers[name] = tensor.clone()

@@ -48,8 +48,8 @@ class RidgeHead(StatisticsHead):
     """
 
     name = "ridge"
-    solution = SOLUTION
-    penalty: float  # λ·tr(G)/h as last used; a loaded head has none until it solves
+    solution = (*SOLUTION, "used")
+    used: Tensor  # () λ·tr(G)/h
 
     def __init__(
         self,
@@ -81,16 +81,21 @@ class RidgeHead(StatisticsHead):
             return "its classes weigh the same, however many rows they have; weigh='samples' can"
         return super()._why_not(ability)
 
+    @property
+    def penalty(self) -> float:
+        """λ·tr(G)/h as last used."""
+        return float(self.used)
+
     def _refresh(self) -> None:
         by_class = self.options["weigh"] == "classes"
         self.centre, share, moments = self._by_class() if by_class else self._by_sample()
         if self._is_flat(moments):
             self.weight = moments.cross.mT.clone().zero_()
-            self.bias, self.penalty = share, 0.0
+            self.bias, self.used = share, share.new_zeros(())
             return
         asked = self.options["penalty"]
         try:
-            w, self.penalty = ridge(moments, None if asked == "auto" else float(asked))
+            w, used = ridge(moments, None if asked == "auto" else float(asked))
         except np.linalg.LinAlgError:
             raise DataError(
                 f"the Gram matrix must be invertible, got a singular one of "
@@ -98,6 +103,7 @@ class RidgeHead(StatisticsHead):
                 "with a larger penalty, or with 'auto'"
             ) from None
         self.weight, self.bias = w.mT.contiguous(), share
+        self.used = share.new_tensor(used)
 
     def _is_flat(self, moments: Moments) -> bool:
         """Return whether nothing varies."""
