@@ -9,7 +9,8 @@ from lastlayer.report import drawing
 from lastlayer.report.charts import DATA
 from lastlayer.report.page import Page as Content
 from lastlayer.report.page import make_page, write_page
-from lastlayer.report.section import Figure, Panel, Section, Table, name_all, number, words
+from lastlayer.report.section import Figure, Panel, Section, name_all
+from lastlayer.report.table import Table, number, words
 from read_page import Page
 
 HOSTILE = "</script><b>&"

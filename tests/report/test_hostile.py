@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from lastlayer.report import drawing, write
 from lastlayer.report.drawing import draw
-from lastlayer.report.section import LONGEST, Table, file_names, words
+from lastlayer.report.section import LONGEST, file_names
 from lastlayer.report.sheet import Sheet, clean, texts
+from lastlayer.report.table import Table, words
 from lastlayer.report.table_text import latex, markdown
 from made_up import Stream, write_study
 from read_page import Page

@@ -14,9 +14,10 @@ from lastlayer.catalogue import GAINS, STARTS
 from lastlayer.paper import claim_checks
 from lastlayer.paper.claim_checks import Check, Found, Judged, Numbers, Part
 from lastlayer.report.data_names import NETWORK, of_the_paper, setting_in_words
-from lastlayer.report.section import Cell, Section, Table, Tables, Topic, number, words
+from lastlayer.report.section import Section, Tables, Topic
 from lastlayer.report.select import HEAD, STREAM, every_option, own_rate, with_names
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts, truths
+from lastlayer.report.table import Cell, Table, number, words
 from lastlayer.report.topics.accuracy import on_first_task
 from lastlayer.results import Study
 

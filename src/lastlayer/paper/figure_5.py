@@ -13,20 +13,10 @@ from lastlayer.report.charts import bars
 from lastlayer.report.data_names import cited
 from lastlayer.report.looks import ALL_LAYERS, heads_of, paper_layers
 from lastlayer.report.looks import masks as all_masks
-from lastlayer.report.section import (
-    Figure,
-    Panel,
-    Plot,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    number,
-    spread,
-    words,
-)
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic
 from lastlayer.report.select import HEAD, STREAM, every_option, in_order, own_options
 from lastlayer.report.sheet import MEAN, Sheet, texts
+from lastlayer.report.table import Table, number, spread, words
 from lastlayer.report.topics.accuracy import ACCURACY
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation

@@ -8,18 +8,7 @@ from lastlayer.catalogue import CODES, HEADS
 from lastlayer.paper.published_numbers import PUBLISHED, SELECTED, beside, block_of, of_code
 from lastlayer.report.data_names import cited, data_name
 from lastlayer.report.looks import place_of
-from lastlayer.report.section import (
-    Cell,
-    Row,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    number,
-    short,
-    spread,
-    words,
-)
+from lastlayer.report.section import Row, Section, Tables, Topic
 from lastlayer.report.select import (
     HEAD,
     OPTIONS,
@@ -30,6 +19,7 @@ from lastlayer.report.select import (
     with_names,
 )
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts, truths
+from lastlayer.report.table import Cell, Table, number, short, spread, words
 from lastlayer.results import Study
 
 SET = ("features", "label")

@@ -4,17 +4,7 @@ import polars as pl
 
 from lastlayer.catalogue import GAINS, STARTS
 from lastlayer.report.data_names import title_of
-from lastlayer.report.section import (
-    Row,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    by_stream,
-    number,
-    spread,
-    words,
-)
+from lastlayer.report.section import Row, Section, Tables, Topic, by_stream
 from lastlayer.report.select import (
     HEAD,
     STREAM,
@@ -26,6 +16,7 @@ from lastlayer.report.select import (
     with_names,
 )
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
+from lastlayer.report.table import Table, number, spread, words
 from lastlayer.results import Study
 
 START = texts(*STREAM, "kind", *HEAD, "name", "way")

@@ -7,20 +7,10 @@ import polars as pl
 from lastlayer.catalogue import CODES, full_name
 from lastlayer.paper.preliminary import iid_runs
 from lastlayer.paper.published_numbers import KEY, PUBLISHED, agree, block_of, of_code, published
-from lastlayer.report.section import (
-    Cell,
-    Row,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    number,
-    short,
-    spread,
-    words,
-)
+from lastlayer.report.section import Row, Section, Tables, Topic
 from lastlayer.report.select import percent
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts, truths
+from lastlayer.report.table import Cell, Table, number, short, spread, words
 from lastlayer.results import Study
 
 VERDICTS = ("agrees", "differs", "wide")

@@ -14,20 +14,10 @@ from lastlayer.paper.preliminary import (
 from lastlayer.report.charts import lines, told, with_band
 from lastlayer.report.data_names import cited, data_name
 from lastlayer.report.looks import heads_of, hidden_of, paper_layers
-from lastlayer.report.section import (
-    Cell,
-    Figure,
-    Panel,
-    Plot,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    rows_of,
-    words,
-)
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
 from lastlayer.report.select import HEAD, in_order, own_rate
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
+from lastlayer.report.table import Cell, Table, words
 from lastlayer.results import Study
 
 FIELDS = ("head", "mask", "name", "size", "mean", "deviation", "low", "high", "runs", "end",

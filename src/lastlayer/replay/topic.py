@@ -14,22 +14,10 @@ from lastlayer.catalogue import full_name
 from lastlayer.report.charts import DATA, POINTS, lines, sized, told, with_band
 from lastlayer.report.data_names import NETWORK, cited, setting_in_words
 from lastlayer.report.looks import heads_of
-from lastlayer.report.section import (
-    Figure,
-    Panel,
-    Plot,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    number,
-    rows_of,
-    short,
-    spread,
-    words,
-)
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, percent, with_names
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
+from lastlayer.report.table import Table, number, short, spread, words
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -14,6 +14,7 @@ import polars as pl
 
 from lastlayer.report.data_names import titles_of
 from lastlayer.report.sheet import Sheet
+from lastlayer.report.table import Table
 
 Tables: TypeAlias = Mapping[str, pl.DataFrame]
 Row: TypeAlias = dict[str, Any]  # of a table, by column
@@ -21,68 +22,6 @@ Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 Plot: TypeAlias = tuple[Chart, list[Row]]  # a chart of the rows that are named ROWS in it
 ROWS = "rows"
 LONGEST = 100  # bytes of a file's name, its ending aside
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What is read, and what the column is sorted by."""
-
-    text: str
-    value: float | str | None = None  # None: last, however the column is sorted
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it stands on the right."""
-        return isinstance(self.value, int | float)
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table with its caption; all rows are as long as the header."""
-
-    about: Sequence[str]  # what makes it different from all others; its name is made of it
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    marked: Collection[int] = ()  # rows that stand out, by their place
-    name: str = ""  # of its files; given when the page is put together
-
-
-def words(text: str | None) -> Cell:
-    """Return a cell of text."""
-    return Cell(text or "", text or None)
-
-
-def number(value: float | None, digits: int = 2, sign: bool = False) -> Cell:
-    """Return a cell with a number; an empty one where there is none.
-
-    >>> number(0.5, sign=True).text, number(8, digits=0).text
-    ('+0.50', '8')
-    """
-    if value is None:
-        return Cell("")
-    return Cell(f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−"), value)
-
-
-def short(value: float | None) -> Cell:
-    """Return a cell with a number as it is typed; an empty one where there is none.
-
-    >>> short(0.01).text
-    '0.01'
-    """
-    return Cell("") if value is None else Cell(f"{value:g}", value)
-
-
-def spread(mean: float | None, deviation: float | None, note: str = "") -> Cell:
-    """Return a cell with a mean and its deviation, sorted by the mean.
-
-    >>> spread(66.9, 0.021).text
-    '66.90 ± 0.02'
-    """
-    if mean is None:
-        return Cell(note)
-    around = "" if deviation is None else f" ± {deviation:.2f}"
-    return Cell(f"{mean:.2f}{around}{note}", mean)
 
 
 @dataclass(frozen=True, eq=False)

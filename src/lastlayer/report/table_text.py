@@ -2,7 +2,7 @@
 
 import re
 
-from lastlayer.report.section import Table
+from lastlayer.report.table import Table
 
 
 def markdown(table: Table) -> str:

@@ -13,23 +13,10 @@ from lastlayer.analysis.timeline import MOST_POINTS
 from lastlayer.report.charts import lines, told, with_band
 from lastlayer.report.data_names import cited
 from lastlayer.report.looks import heads_of, hidden_of, place_of
-from lastlayer.report.section import (
-    Figure,
-    Panel,
-    Plot,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    by_stream,
-    number,
-    rows_of,
-    short,
-    spread,
-    words,
-)
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, percent, streams
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
+from lastlayer.report.table import Table, number, short, spread, words
 from lastlayer.results import Study
 
 MEASURES = {

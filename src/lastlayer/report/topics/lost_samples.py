@@ -6,22 +6,10 @@ import polars as pl
 from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS
 from lastlayer.report.charts import DATA, sized, told
 from lastlayer.report.looks import heads_of
-from lastlayer.report.section import (
-    Cell,
-    Figure,
-    Panel,
-    Plot,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    by_stream,
-    number,
-    rows_of,
-    words,
-)
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, streams
 from lastlayer.report.sheet import MEAN, Sheet, texts
+from lastlayer.report.table import Cell, Table, number, words
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation
 

@@ -12,20 +12,8 @@ from lastlayer.catalogue import thrift as catalogue_thrift
 from lastlayer.report.charts import DATA, POINTS, sized, told, with_band
 from lastlayer.report.data_names import MEANING, data_name
 from lastlayer.report.looks import layer_scale, marker_scale, place_of
-from lastlayer.report.section import (
-    Figure,
-    Panel,
-    Plot,
-    Row,
-    Section,
-    Table,
-    Tables,
-    Topic,
-    by_stream,
-    number,
-    spread,
-    words,
-)
+from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, Topic, by_stream
+from lastlayer.report.table import Table, number, spread, words
 from lastlayer.report.topics.accuracy import ACCURACY
 from lastlayer.report.topics.runs import REFERENCES, SETS
 from lastlayer.report.topics.standings import Standing, standings
