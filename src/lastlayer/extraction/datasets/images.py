@@ -39,6 +39,11 @@ class Images:
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def label(self) -> str:
+        """The primary label column: the first."""
+        return next(iter(self.labels))
+
     def take(self, rows: Tensor) -> "Images":
         """Return some of them, in the order of ``rows``."""
         x = self.x[rows] if isinstance(self.x, Tensor) else [self.x[row] for row in rows.tolist()]

@@ -16,21 +16,8 @@ from lastlayer.extraction.datasets.cifar import HOME
 from lastlayer.extraction.datasets.images import Images, ImageSet
 from lastlayer.extraction.datasets.readers import read_images
 from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
-from lastlayer.scenarios import Scenario
-from lastlayer.scenarios.spec import ScenarioSpec
 
 BACKBONE = "resnet20"
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The labels of one split, as a scenario expects them."""
-
-    labels: Mapping[str, Tensor]
-    label: str  # the primary column
-
-    def __len__(self) -> int:
-        return len(self.labels[self.label])
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +28,14 @@ class ImageData:
     fingerprint: str
 
     @property
-    def train(self) -> Labels:
-        """The labels of the training images."""
-        return self._labels(self.images.train)
+    def train(self) -> Images:
+        """The training images."""
+        return self.images.train
 
     @property
-    def test(self) -> Labels:
-        """The labels of the test images."""
-        return self._labels(self.images.test)
+    def test(self) -> Images:
+        """The test images."""
+        return self.images.test
 
     @property
     def names(self) -> Mapping[str, Sequence[str]]:
@@ -63,27 +50,14 @@ class ImageData:
     @property
     def in_features(self) -> int:
         """Pixels times channels."""
-        return _pixels(self.images.train)[0].numel()
-
-    def scenario(self, spec: ScenarioSpec, order: int = 0) -> Scenario:
-        """Lay out the tasks."""
-        return spec.build(self, order)
+        return _pixels(self.train)[0].numel()
 
     def pool(self, label: str, device: torch.device) -> ImagePool:
         """Bring the images and their classes to a device, normalised as in the study."""
         mean, std = AUTHORS[self.images.name]
-        train, test = self.images.train, self.images.test
-        return make_image_pool(
-            _pixels(train),
-            train.labels[label],
-            _pixels(test),
-            test.labels[label],
-            mean=mean,
-            std=std,
-        ).to(device)
-
-    def _labels(self, images: Images) -> Labels:
-        return Labels(images.labels, next(iter(self.images.names)))
+        x, test_x = _pixels(self.train), _pixels(self.test)
+        y, test_y = self.train.labels[label], self.test.labels[label]
+        return make_image_pool(x, y, test_x, test_y, mean=mean, std=std).to(device)
 
 
 def _pixels(images: Images) -> Tensor:

@@ -23,7 +23,7 @@ class Stage:
 
     def __init__(self, data: ImageData, spec: ScenarioSpec, device: torch.device) -> None:
         self.data, self.spec = data, spec
-        first = data.scenario(spec)
+        first = spec.build(data, order=0)
         self.tasks, self.n_classes = first.tasks, first.n_classes
         self.pool = data.pool(first.label, device)
         self.y, self.test_y = (part.cpu().numpy() for part in (self.pool.y, self.pool.test_y))
@@ -31,7 +31,7 @@ class Stage:
 
     def order(self, run: NetworkRun) -> tuple[int, ...]:
         """Return the tasks in the order in which a network meets them."""
-        return self.data.scenario(self.spec, run.order).order
+        return self.spec.build(self.data, run.order).order
 
     def arrived(self, run: NetworkRun) -> NDArray[np.int64]:
         """Return when each class first reached a network, as its task's position; −1: never."""

@@ -178,6 +178,6 @@ class Replay(Strict):
             if not isinstance(data, ImageData):
                 raise PlanError(f"'{run.features}' is also the name of features: rename those")
             ready.data[run.features] = data
-            scenario = data.scenario(run.scenario, run.order)
+            scenario = run.scenario.build(data, run.order)
             check_tasks(scenario.tasks, data.train.labels[scenario.label], run.rules.per_class)
             ready.add(run, scenario.label)

@@ -107,7 +107,7 @@ def together(run: NetworkRun) -> object:
 
 def n_images(run: NetworkRun, data: ImageData) -> int:
     """Count the images that a network is trained on, in all epochs of all tasks."""
-    scenario = data.scenario(run.scenario, run.order)
+    scenario = run.scenario.build(data, run.order)
     y = data.train.labels[scenario.label]
     stream = ReplayStream(scenario.tasks, y, run.rules.per_class, run.balance, run.seed)
     return sum(map(len, stream.rows)) * run.rules.epochs
