@@ -136,21 +136,6 @@ def test_a_damaged_manifest_means_that_nothing_is_ours(study: Path, text: str) -
     assert (study / "tables" / "accuracy.csv").read_text() == "mine"
 
 
-def test_a_report_of_version_0_1_is_set_aside(study: Path) -> None:
-    write(study)
-    (study / own_files.MANIFEST).unlink()  # version 0.1 kept none
-    for name in ("figures/summary.svg", "tables/accuracy.csv"):
-        (study / name).write_bytes(b"of an earlier version")
-    (study / "figures" / "stale.svg").write_bytes(b"stale")
-    write(study)
-    assert (study / "figures" / "stale.svg").is_file()
-    aside = content(study / own_files.ASIDE)
-    assert aside["figures/summary.svg"] == aside["tables/accuracy.csv"] == b"of an earlier version"
-    assert (study / "figures" / "summary.svg").read_bytes().startswith(b"<svg")
-    write(study)
-    assert content(study / own_files.ASIDE) == aside
-
-
 @pytest.mark.parametrize(
     "after", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 7))]
 )

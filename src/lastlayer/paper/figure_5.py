@@ -114,8 +114,6 @@ BY_KIND = Sheet(
 def masks_section(tables: Tables) -> Section | None:
     """Show masks averaged over all layers for each kind of drift, and layers × masks."""
     averages = tables["by_mask"]
-    if averages.is_empty():
-        return None
     shown = tables["accuracy"]
     kinds = averages["kind"].unique(maintain_order=True).to_list()
     paper = pl.col("head").is_in(paper_layers(by_gradient=True))

@@ -125,21 +125,13 @@ def hidden_of(heads: Sequence[str]) -> list[str]:
 
 
 def layer_scale(heads: Sequence[str]) -> alt.Scale:
-    """Return the colour of each layer.
-
-    Args:
-        heads: of the chart; all layers of the paper are in the scale anyway.
-    """
+    """Return the colour of each layer of a chart, and of all the paper's."""
     layers = layers_among(heads)
     return alt.Scale(domain=layers, range=[look_of(layer).colour for layer in layers])
 
 
 def marker_scale(heads: Sequence[str]) -> alt.Scale:
-    """Return the marker of each layer.
-
-    Args:
-        heads: of the chart; all layers of the paper are in the scale anyway.
-    """
+    """Return the marker of each layer of a chart, and of all the paper's."""
     layers = layers_among(heads)
     return alt.Scale(domain=layers, range=[look_of(layer).marker for layer in layers])
 

@@ -20,7 +20,6 @@ MANIFEST = ".report.json"
 LOCK = ".report.lock"
 PAGE = "report.html"
 FOLDERS = ("figures", "tables")
-ASIDE = "earlier-report"  # where the files of a report without a manifest are moved to
 PATIENCE = 300.0  # seconds to wait for another report of the same folder
 
 Digests = Mapping[str, Collection[str]]  # path within the folder → what its content may be
@@ -68,7 +67,7 @@ def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[st
     now = {name: [sha256(content).hexdigest()] for name, content in files.items()}
     # Whatever interrupts the writing: each file is in the manifest before it is on the disk.
     both = {name: [*before.get(name, ()), *now.get(name, ())] for name in {*before, *now}}
-    _clear_the_way(folder, now, before, both)
+    _refuse_to_overwrite(folder, now, before, both)
     _keep(folder, both)
     for name, content in files.items():
         with in_place_of(folder / name) as unfinished:
@@ -85,14 +84,11 @@ def _refuse_link(path: Path) -> None:
         raise WriteError(f"{path} is a link, and a report writes through none: remove it")
 
 
-def _clear_the_way(folder: Path, now: Digests, before: Digests, both: Digests) -> None:
+def _refuse_to_overwrite(folder: Path, now: Digests, before: Digests, both: Digests) -> None:
     """Refuse to overwrite a file that is not ours."""
     there = [name for name in now if os.path.lexists(folder / name)]
     theirs = [name for name in there if not _is_ours(folder / name, both[name])]
     if not theirs:
-        return
-    if _lacks_its_manifest(folder):
-        _set_aside(folder, theirs)
         return
     more = f" (and {len(theirs) - 1} more)" if len(theirs) > 1 else ""
     why = "was changed since" if theirs[0] in before else "was not written by lastlayer report"
@@ -106,29 +102,6 @@ def _is_ours(path: Path, digests: Collection[str]) -> bool:
     if path.parent.is_symlink() or path.is_symlink() or not path.is_file():
         return False
     return sha256(path.read_bytes()).hexdigest() in digests
-
-
-def _lacks_its_manifest(folder: Path) -> bool:
-    """Return whether a report was made here whose manifest is missing.
-
-    Version 0.1 kept none, and a copy may lack it; but every page names the program that made it.
-    """
-    page = folder / PAGE
-    if page.is_symlink() or not page.is_file() or os.path.lexists(folder / MANIFEST):
-        return False
-    with page.open("rb") as file:
-        return b'<meta name="generator" content="lastlayer ' in file.read(2000)
-
-
-def _set_aside(folder: Path, names: Collection[str]) -> None:
-    """Move files out of the way."""
-    place, number = folder / ASIDE, 1
-    while os.path.lexists(place):
-        number += 1
-        place = folder / f"{ASIDE}-{number}"
-    for name in names:
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        os.rename(folder / name, place / name)
 
 
 def _read(folder: Path) -> dict[str, list[str]]:

@@ -81,7 +81,7 @@ class Topic:
 
     def of(self, tables: Tables) -> Section | None:
         """Return the section, if the sheets that it needs have rows."""
-        if any(sheet.name not in tables for sheet in self.needs):
+        if any(sheet.name not in tables or tables[sheet.name].is_empty() for sheet in self.needs):
             return None
         missing = {s.name: s.empty() for s in self.also if s.name not in tables}
         return self.section({**tables, **missing})

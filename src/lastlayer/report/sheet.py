@@ -4,8 +4,9 @@ The page is made from them and from nothing else, so it can be made again from t
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import polars as pl
@@ -13,7 +14,7 @@ import polars as pl
 from lastlayer.errors import FileFormatError
 from lastlayer.results import Study
 
-Columns: TypeAlias = Mapping[str, type[pl.DataType]]
+Columns: TypeAlias = dict[str, type[pl.DataType]]
 DIGITS = 6
 # What no XML, and so no chart, can hold.
 UNREADABLE = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff"
@@ -21,25 +22,14 @@ UNREADABLE = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff"
 FORMULA = "'*[=+\\-@\t\r]"
 
 
-def texts(*names: str) -> dict[str, type[pl.DataType]]:
-    """Declare columns of text."""
-    return dict.fromkeys(names, pl.String)
+def _columns(kind: type[pl.DataType], *names: str) -> Columns:
+    return dict.fromkeys(names, kind)
 
 
-def integers(*names: str) -> dict[str, type[pl.DataType]]:
-    """Declare columns of whole numbers."""
-    return dict.fromkeys(names, pl.Int64)
-
-
-def numbers(*names: str) -> dict[str, type[pl.DataType]]:
-    """Declare columns of numbers."""
-    return dict.fromkeys(names, pl.Float64)
-
-
-def truths(*names: str) -> dict[str, type[pl.DataType]]:
-    """Declare columns of yes and no."""
-    return dict.fromkeys(names, pl.Boolean)
-
+# Declare columns: texts("head", "mask").
+texts, integers, numbers, truths = (
+    partial(_columns, kind) for kind in (pl.String, pl.Int64, pl.Float64, pl.Boolean)
+)
 
 # What most sheets hold.
 MEAN = numbers("mean", "deviation") | integers("runs")  # over runs, in percent

@@ -98,11 +98,15 @@ def conduct(
     """
     watch = watch or Watch()
     with open_store(out, wait, watch.on_wait) as store:
-        marks = {run.features: _mark(run, ready.data[run.features]) for run in ready.runs.values()}
+        # When data or method change, earlier results no longer count.
+        marks = {
+            run.features: f"{ready.data[run.features].fingerprint}/{run.method}"
+            for run in ready.runs.values()
+        }
         known = {
             name: by_label
             for name, (mark, by_label) in store.references().items()
-            if by_label and marks.get(name) == mark  # else the data or the method have changed
+            if by_label and marks.get(name) == mark
         }
         about = _about_all(ready, marks, known)
         store.describe(text, about, version=version)
@@ -168,11 +172,6 @@ def _together(
         for digest, run in ready.of(kind).items():
             parts[states[digest][0]].append(run)
         yield from ((kind, parts[generation]) for generation in sorted(parts))
-
-
-def _mark(run: AnyRun, data: Any) -> str:
-    """Return a name for data and method: when either changes, earlier results no longer count."""
-    return f"{data.fingerprint}/{run.method}"
 
 
 def _about_all(

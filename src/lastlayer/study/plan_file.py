@@ -1,11 +1,11 @@
 """Plans: what a study runs, as a TOML file; every mistake in one is reported with its place."""
 
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 from pydantic import Field, PlainValidator, ValidationError, model_validator
 
@@ -14,7 +14,7 @@ from lastlayer.core.checks import expect, short
 from lastlayer.core.files import reading
 from lastlayer.core.names import look_up
 from lastlayer.data.load import SHORT
-from lastlayer.errors import LastLayerError, MissingFileError, PlanError
+from lastlayer.errors import MissingFileError, PlanError, UnknownNameError
 from lastlayer.heads.head import Preset
 from lastlayer.scenarios.spec import ScenarioSpec
 from lastlayer.study.head_run import Run
@@ -38,7 +38,6 @@ SHIPPED = {path.stem: path for path in _FILES}
 MOST_BYTES = 1_000_000  # of a plan's file
 MOST_SLIPS = 20  # named in a message
 MOST_RUNS = 1_000_000  # of a plan
-T = TypeVar("T")
 Options = dict[str, Any]  # of a run: lr, start, gain and batch_size, where its head has them
 
 
@@ -229,7 +228,10 @@ def _unknown_key(key: str, parents: list[Any]) -> str:
     if homes:
         return f"'{key}' belongs in {' or '.join(homes)}, not here"
     known = (blocks[parents[0]] if parents else Plan).model_fields
-    return _message(lambda: look_up(key, known, "key"))
+    try:
+        return str(look_up(key, known, "key"))
+    except UnknownNameError as error:  # always: it is unknown
+        return str(error)
 
 
 EXAMPLES = {
@@ -246,11 +248,3 @@ def _place(location: Any) -> str:
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"
     return f"{text.lstrip('.')}: " if text else ""
-
-
-def _message(work: Callable[[], T]) -> str:
-    try:
-        work()
-    except LastLayerError as error:
-        return str(error)
-    return "unexpected"

@@ -1,13 +1,14 @@
 """The outcome of a comparison: a ranking, and what retraining on everything would reach."""
 
 from dataclasses import dataclass
-from typing import cast
 
 import polars as pl
 
 from lastlayer.core.checks import expect
 from lastlayer.errors import OptionError
 from lastlayer.results.tables import deviation, head_name, thrift
+
+COLUMNS = ("head", "mask", "order", "task", "epoch", "accuracy")  # of what ``compare`` gives
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,11 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
     >>> rank(table).rows()
     [('mean', 0.75, 0.25, 0)]
     """
-    _check(table, "table", ("head", "mask", "order", "task", "epoch", "accuracy"))
+    expect(table, pl.DataFrame, "table", "a polars table")
+    missing = [name for name in COLUMNS if name not in table.columns]
+    if missing or not table.height:
+        what = f"no column {', '.join(missing)}" if missing else "no row"
+        raise OptionError(f"table must have the columns {', '.join(COLUMNS)}, got {what}")
     final = table.sort("task", "epoch").group_by("head", "mask", "order").last()
     accuracy = pl.col("accuracy")
     return (
@@ -50,13 +55,3 @@ def rank(table: pl.DataFrame) -> pl.DataFrame:
             "diverged", "accuracy", thrift(), descending=[False, True, False], maintain_order=True
         )
     )
-
-
-def _check(table: object, name: str, columns: tuple[str, ...]) -> None:
-    """Refuse anything but a table of these columns with at least one row."""
-    expect(table, pl.DataFrame, name, "a polars table")
-    found = cast(pl.DataFrame, table)
-    missing = [column for column in columns if column not in found.columns]
-    if missing or not found.height:
-        what = f"no column {', '.join(missing)}" if missing else "no row"
-        raise OptionError(f"{name} must have the columns {', '.join(columns)}, got {what}")

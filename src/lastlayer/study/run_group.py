@@ -78,12 +78,11 @@ def _analyse(
     if whole:
         maps = {"weight": weight, "data_angles": data_angles(z, y, weight)}
         found |= {name: array for name, array in maps.items() if 4 * array.size <= MOST}
-    return {name: _narrow(array) for name, array in found.items()}
-
-
-def _narrow(array: NDArray[Any]) -> NDArray[Any]:
-    """Store as half precision: charts need no more."""
-    return array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+    # Single precision: charts need no more.
+    return {
+        name: array.astype(np.float32 if array.dtype.kind == "f" else np.int32)
+        for name, array in found.items()
+    }
 
 
 def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:

@@ -126,8 +126,6 @@ def _points(
 
 def section(tables: Tables) -> Section | None:
     """Show how accuracy develops, task after task."""
-    if tables["accuracy"].is_empty():
-        return None
     caption = (
         "Accuracy on the whole test set, mean and deviation over orders of the tasks. Vertical "
         "lines: a task ends and the next begins. The buttons switch heads off and on."

@@ -97,8 +97,6 @@ def _streams(study: Study) -> Iterator[list[Maps]]:
 def section(tables: Tables) -> Section | None:
     """Show which wrong output vectors lie close to whose data."""
     table = tables["interference"]
-    if table.is_empty():
-        return None
     panels = [
         Panel(
             f"{title}: output vectors after the last task, order 0. Rows are the classes of the "

@@ -81,8 +81,6 @@ def _plain(values: NDArray[Any]) -> list[float | None]:
 def norms_section(tables: Tables) -> Section | None:
     """Show which classes of a stream are favoured, whatever the data."""
     table = tables["norms"]
-    if table.is_empty():
-        return None
     panels = [
         Panel(
             f"{title}: the linear layer after the last task, order 0.{_ages(part)}"
@@ -195,8 +193,6 @@ def _changes(
 def changes_section(tables: Tables) -> Section | None:
     """Show class by dimension what was changed; masking leaves the rows of other classes alone."""
     table = tables["weight_changes"]
-    if table.is_empty():
-        return None
     figures = [
         Figure(("weight-change", title, str(mask)), _title(title, part), *_change_chart(part))
         for title, stream in by_stream(table)

@@ -1,1 +1,0 @@
-"""Runs of heads on frozen features: what one is, how they are made, and how long it takes."""
