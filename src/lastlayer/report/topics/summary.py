@@ -88,7 +88,7 @@ def section(tables: Tables) -> Section | None:
     return Section("summary", "Summary", lines, panels, [_table(rows)], listed=True)
 
 
-TOPIC = Topic(section, needs=[ACCURACY], also=[SETS, REFERENCES], reads=["iid"])
+TOPIC = Topic(section, needs=[], also=[ACCURACY, SETS, REFERENCES], reads=["iid"])
 
 
 def answer(tables: Tables) -> str:
