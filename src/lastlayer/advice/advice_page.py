@@ -14,8 +14,8 @@ from lastlayer.evaluate.stream import PART
 from lastlayer.report.charts import DATA, class_axis, sized, switched
 from lastlayer.report.looks import encode_heads, place_of
 from lastlayer.report.page import Page
-from lastlayer.report.section import Chart, Figure, Panel, Row, Section, name_all
-from lastlayer.report.table import Cell, Table, number, words
+from lastlayer.report.section import Chart, Figure, Panel, Section, name_all
+from lastlayer.report.table import Cell, Row, Table, number, words
 
 if TYPE_CHECKING:
     from lastlayer.advice.answer import Advice

@@ -16,7 +16,7 @@ from lastlayer.report.looks import masks as all_masks
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic
 from lastlayer.report.select import HEAD, STREAM, every_option, in_order, own_options
 from lastlayer.report.sheet import MEAN, Sheet, texts
-from lastlayer.report.table import Table, number, spread, words
+from lastlayer.report.table import Table, across, mean_of, number, words
 from lastlayer.report.topics.accuracy import ACCURACY
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation
@@ -199,7 +199,7 @@ def _layers(part: pl.DataFrame) -> Plot:
 def _table(table: pl.DataFrame) -> Table:
     rows = [
         [words(row["kind"]), words(row["start"]), words(row["mask"]),
-         spread(row["mean"], row["deviation"]),
+         mean_of(row),
          number(row["runs"], digits=0), words(row["layers"]), words(row["over"])]
         for row in table.iter_rows(named=True)
     ]  # fmt: skip
@@ -211,9 +211,8 @@ def _table(table: pl.DataFrame) -> Table:
 def _heads_table(table: pl.DataFrame) -> Table:
     rows = []
     for (kind, start, head), part in table.group_by("kind", "start", "head", maintain_order=True):
-        by = {row["mask"]: spread(row["mean"], row["deviation"]) for row in part.to_dicts()}
-        cells = (by.get(mask, words("")) for mask in all_masks())
         begin = words(None if start is None else str(start))
+        cells = across(part, "mask", all_masks())
         rows.append([words(str(kind)), begin, words(str(head)), *cells])
     header = ("drift", "start", "layer", "no mask", *all_masks()[1:])
     caption = "Layers × masks: final accuracy in %, averaged over streams."
@@ -272,10 +271,8 @@ def _by_head(name: str, table: pl.DataFrame) -> list[Figure]:
 
 def _similarity_table(table: pl.DataFrame) -> Table:
     kinds = table["kind"].unique(maintain_order=True).to_list()
-    rows = []
-    for name in heads_of(table):
-        by = {row["kind"]: row for row in table.filter(name=name).iter_rows(named=True)}
-        cells = (spread(by[k]["mean"], by[k]["deviation"]) if k in by else words("") for k in kinds)
-        rows.append([words(name), *cells])
+    rows = [
+        [words(name), *across(table.filter(name=name), "kind", kinds)] for name in heads_of(table)
+    ]
     caption = "Final accuracy in %, averaged over the streams of each kind of drift."
     return Table(("similarity",), caption, ("head", *kinds), rows)

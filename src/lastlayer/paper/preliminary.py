@@ -8,7 +8,7 @@ from lastlayer.catalogue import CODES, HEADS
 from lastlayer.paper.published_numbers import PUBLISHED, SELECTED, beside, block_of, of_code
 from lastlayer.report.data_names import cited, data_name
 from lastlayer.report.looks import place_of
-from lastlayer.report.section import Row, Section, Tables, Topic
+from lastlayer.report.section import Section, Tables, Topic
 from lastlayer.report.select import (
     HEAD,
     OPTIONS,
@@ -19,7 +19,7 @@ from lastlayer.report.select import (
     with_names,
 )
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts, truths
-from lastlayer.report.table import Cell, Table, number, short, spread, words
+from lastlayer.report.table import Cell, Row, Table, across, number, short, spread, words
 from lastlayer.results import Study
 
 SET = ("features", "label")
@@ -218,8 +218,7 @@ def _masked(table: pl.DataFrame) -> Table:
 
 def _numbers(part: pl.DataFrame, lr: float | None, heads: list[str]) -> list[Cell]:
     mine = part.filter(pl.col("lr").is_null() | pl.col("lr").is_in([lr] if lr else []))
-    by = {row["head"]: row for row in mine.iter_rows(named=True)}
-    return [with_published(by[head]) if head in by else Cell("") for head in heads]
+    return across(mine, "head", heads, with_published)
 
 
 def _rates(table: pl.DataFrame, papers: bool) -> Table:

@@ -4,7 +4,7 @@ import polars as pl
 
 from lastlayer.catalogue import GAINS, STARTS
 from lastlayer.report.data_names import title_of
-from lastlayer.report.section import Row, Section, Tables, Topic, by_stream
+from lastlayer.report.section import Section, Tables, Topic, by_stream
 from lastlayer.report.select import (
     HEAD,
     STREAM,
@@ -16,7 +16,7 @@ from lastlayer.report.select import (
     with_names,
 )
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
-from lastlayer.report.table import Table, number, spread, words
+from lastlayer.report.table import Row, Table, across, mean_of, number, spread, words
 from lastlayer.results import Study
 
 START = texts(*STREAM, "kind", *HEAD, "name", "way")
@@ -45,7 +45,7 @@ def presets_section(tables: Tables) -> Section | None:
     if table.is_empty():
         return None
     rows = [
-        [words(_where(row)), words(row["name"]), spread(row["mean"], row["deviation"]),
+        [words(_where(row)), words(row["name"]), mean_of(row),
          spread(row["mean_exact"], row["deviation_exact"]), number(row["difference"], sign=True),
          number(row["runs"], digits=0), number(row["runs_exact"], digits=0)]
         for row in table.iter_rows(named=True)
@@ -102,9 +102,9 @@ def _starts_table(title: str, part: pl.DataFrame) -> Table:
     ways = [way for way in (*STARTS, *GAINS) if way in set(part["way"])]
     rows = []
     for (name,), mine in part.group_by("name", maintain_order=True):
-        by = {row["way"]: row for row in mine.iter_rows(named=True)}
-        means = [by[way]["mean"] for way in ways if way in by]
-        cells = (spread(by[w]["mean"], by[w]["deviation"]) if w in by else words("") for w in ways)
-        rows.append([words(str(name)), *cells, number(means[-1] - means[0], sign=True)])
+        means = dict(mine.select("way", "mean").rows())
+        first, *_, last = (means[way] for way in ways if way in means)
+        added = number(last - first, sign=True)
+        rows.append([words(str(name)), *across(mine, "way", ways), added])
     caption = f"{title}: final accuracy in %, mean ± deviation over orders."
     return Table(("starts", title), caption, ("head", *ways, "difference"), rows)

@@ -7,10 +7,10 @@ import polars as pl
 from lastlayer.catalogue import CODES, full_name
 from lastlayer.paper.preliminary import iid_runs
 from lastlayer.paper.published_numbers import KEY, PUBLISHED, agree, block_of, of_code, published
-from lastlayer.report.section import Row, Section, Tables, Topic
+from lastlayer.report.section import Section, Tables, Topic
 from lastlayer.report.select import percent
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts, truths
-from lastlayer.report.table import Cell, Table, number, short, spread, words
+from lastlayer.report.table import Cell, Row, Table, mean_of, number, short, spread, words
 from lastlayer.results import Study
 
 VERDICTS = ("agrees", "differs", "wide")
@@ -145,7 +145,7 @@ def _row(row: Row) -> list[Cell]:
         short(row["lr"]),
         some,
         words(row["code"]),
-        spread(row["mean"], row["deviation"]),
+        mean_of(row),
         spread(row["published_mean"], row["published_std"]),
         number(row["difference"], sign=True),
         words(row["verdict"]),

@@ -17,7 +17,7 @@ from lastlayer.report.looks import heads_of, hidden_of, paper_layers
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
 from lastlayer.report.select import HEAD, in_order, own_rate
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
-from lastlayer.report.table import Cell, Table, words
+from lastlayer.report.table import Table, across, words
 from lastlayer.results import Study
 
 FIELDS = ("head", "mask", "name", "size", "mean", "deviation", "low", "high", "runs", "end",
@@ -134,10 +134,10 @@ def _chart(part: pl.DataFrame, hidden: list[str]) -> Plot:
 
 def _table(title: str, part: pl.DataFrame) -> Table:
     sizes = part["subset"].unique().sort(nulls_last=True).to_list()
-    rows = []
-    for name in heads_of(part):
-        by = {row["subset"]: row for row in part.filter(name=name).iter_rows(named=True)}
-        rows.append([words(name), *(with_published(by[s]) if s in by else Cell("") for s in sizes)])
+    rows = [
+        [words(name), *across(part.filter(name=name), "subset", sizes, with_published)]
+        for name in heads_of(part)
+    ]
     header = ("head", *("all" if size is None else f"{size} samples" for size in sizes))
     known = in_brackets(part)
     caption = f"{title}: accuracy in %, mean ± deviation over seeds{known}."

@@ -17,7 +17,7 @@ from lastlayer.report.looks import heads_of
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, percent, with_names
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
-from lastlayer.report.table import Table, number, short, spread, words
+from lastlayer.report.table import Table, mean_of, number, short, words
 from lastlayer.results import Study
 from lastlayer.results.tables import deviation
 
@@ -314,7 +314,7 @@ def _gains(table: pl.DataFrame) -> list[Table]:
 
 def _table(title: str, part: pl.DataFrame) -> Table:
     rows = [
-        [short(row["balance"]), words(row["name"]), spread(row["mean"], row["deviation"]),
+        [short(row["balance"]), words(row["name"]), mean_of(row),
          number(row["runs"], 0), number(row["images"], 0), number(row["learned"]),
          number(row["forgetting"]), number(row["lost"]),
          *(number(row[f"lost_share_{end}"], 1) for end in PARTS)]

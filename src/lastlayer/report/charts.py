@@ -11,7 +11,8 @@ import altair as alt
 import polars as pl
 
 from lastlayer.report.looks import encode_heads, layer_scale, mask_scale, masks
-from lastlayer.report.section import ROWS, Chart, Plot, Row, rows_of
+from lastlayer.report.section import ROWS, Chart, Plot, rows_of
+from lastlayer.report.table import Row
 
 DATA = alt.NamedData(ROWS)
 WIDTH, HEIGHT = 460, 290

@@ -14,10 +14,9 @@ import polars as pl
 
 from lastlayer.report.data_names import titles_of
 from lastlayer.report.sheet import Sheet
-from lastlayer.report.table import Table
+from lastlayer.report.table import Row, Table
 
 Tables: TypeAlias = Mapping[str, pl.DataFrame]
-Row: TypeAlias = dict[str, Any]  # of a table, by column
 Chart: TypeAlias = alt.Chart | alt.LayerChart | alt.FacetChart
 Plot: TypeAlias = tuple[Chart, list[Row]]  # a chart of the rows that are named ROWS in it
 ROWS = "rows"

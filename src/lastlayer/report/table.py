@@ -1,7 +1,12 @@
 """The tables of a page: cells of words and numbers under a header."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import polars as pl
+
+Row: TypeAlias = dict[str, Any]  # of a sheet, by column
 
 
 @dataclass(frozen=True)
@@ -64,3 +69,19 @@ def spread(mean: float | None, deviation: float | None, note: str = "") -> Cell:
         return Cell(note)
     around = "" if deviation is None else f" ± {deviation:.2f}"
     return Cell(f"{mean:.2f}{around}{note}", mean)
+
+
+def mean_of(row: Row) -> Cell:
+    """Return a cell with the mean and the deviation of a sheet's row."""
+    return spread(row["mean"], row["deviation"])
+
+
+def across(
+    part: pl.DataFrame,
+    column: str,
+    values: Iterable[object],
+    cell: Callable[[Row], Cell] = mean_of,
+) -> list[Cell]:
+    """Return a cell for each value of a column, from the row that has it; else an empty one."""
+    by = {row[column]: row for row in part.iter_rows(named=True)}
+    return [cell(by[value]) if value in by else Cell("") for value in values]

@@ -16,7 +16,7 @@ from lastlayer.report.looks import heads_of, hidden_of, place_of
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
 from lastlayer.report.select import HEAD, STREAM, in_order, percent, streams
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
-from lastlayer.report.table import Table, number, short, spread, words
+from lastlayer.report.table import Table, mean_of, number, short, spread, words
 from lastlayer.results import Study
 
 MEASURES = {
@@ -237,7 +237,7 @@ def _first_task_table(title: str, part: pl.DataFrame) -> Table:
     for name in heads_of(part):
         mine = part.filter(name=name)
         first, last = mine.row(0, named=True), mine.row(-1, named=True)
-        ends = (spread(row["mean"], row["deviation"]) for row in (first, last))
+        ends = (mean_of(row) for row in (first, last))
         forgotten = number(first["mean"] - last["mean"])
         rows.append([words(name), *ends, forgotten, number(last["runs"], digits=0)])
     header = ("head", "when learned, %", "at the end, %", "forgotten, points", "runs")

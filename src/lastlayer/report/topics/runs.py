@@ -6,10 +6,10 @@ import polars as pl
 
 from lastlayer.catalogue import full_name
 from lastlayer.report.data_names import data_name, title_of
-from lastlayer.report.section import Row, Section, Tables, Topic
+from lastlayer.report.section import Section, Tables, Topic
 from lastlayer.report.select import in_order
 from lastlayer.report.sheet import Sheet, clean, integers, numbers, rows_as, texts
-from lastlayer.report.table import Cell, Table, number, short, words
+from lastlayer.report.table import Cell, Row, Table, number, short, words
 from lastlayer.results import Study
 
 STATES = ("done", "planned", "failed", "diverged")

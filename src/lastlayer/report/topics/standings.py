@@ -7,8 +7,8 @@ import polars as pl
 
 from lastlayer.catalogue import HEADS, size_in_words
 from lastlayer.report.charts import bars
-from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, Topic, by_stream
-from lastlayer.report.table import Cell, Table, number, words
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream
+from lastlayer.report.table import Cell, Row, Table, number, words
 from lastlayer.report.topics.accuracy import ACCURACY
 from lastlayer.report.topics.runs import SETS
 from lastlayer.results.tables import thrift

@@ -12,8 +12,8 @@ from lastlayer.catalogue import thrift as catalogue_thrift
 from lastlayer.report.charts import DATA, POINTS, sized, told, with_band
 from lastlayer.report.data_names import MEANING, data_name
 from lastlayer.report.looks import layer_scale, marker_scale, place_of
-from lastlayer.report.section import Figure, Panel, Plot, Row, Section, Tables, Topic, by_stream
-from lastlayer.report.table import Table, number, spread, words
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream
+from lastlayer.report.table import Row, Table, mean_of, number, spread, words
 from lastlayer.report.topics.accuracy import ACCURACY
 from lastlayer.report.topics.runs import REFERENCES, SETS
 from lastlayer.report.topics.standings import Standing, standings
@@ -248,7 +248,7 @@ def _names(some: alt.Chart, role: str, means: Sequence[float]) -> list[alt.Chart
 def _table(rows: list[Row]) -> Table:
     cells = [
         [words(str(row["stream"])), words(str(row["role"])), words(str(row["name"])),
-         spread(row["mean"], row["deviation"]), number(row["runs"], digits=0)]
+         mean_of(row), number(row["runs"], digits=0)]
         for row in rows
     ]  # fmt: skip
     header = ("stream", "what", "head", "final accuracy, %", "runs")
