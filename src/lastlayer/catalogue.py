@@ -50,6 +50,7 @@ class Abilities:
     merges: bool = False  # two heads become one that has seen both streams
     forgets: bool = False  # samples can be taken out as if never seen
     forgets_class: bool = False  # a class can be taken out without its samples
+    weighs: bool = False  # samples may weigh: a whole weight is so many copies
     leaves_out: bool = False  # it answers for each of its rows as if it had not learned it
 
 
@@ -134,12 +135,14 @@ def _layer(name: str, **card: Any) -> HeadCard:
         home="lastlayer.heads:GradientHead",
         family="gradient",
         arguments=(name,),
-        abilities=Abilities(linear=True),
+        abilities=Abilities(linear=True, weighs=True),
         **card,
     )
 
 
-_POOLED = {"order_free": True, "merges": True, "forgets": True, "leaves_out": True}
+_POOLED = {
+    "order_free": True, "merges": True, "forgets": True, "leaves_out": True, "weighs": True,
+}  # fmt: skip
 _ONE_PASS = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
 
 WIDTH, MAP_ROWS = 2000, 1000  # of the random heads, unless told otherwise
@@ -233,7 +236,7 @@ _CARDS = (
         use="the simplest and smallest head that never forgets",
         state="counts, means and spreads, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 2),
-        abilities=Abilities(linear=True, leaves_out=True, **_ONE_PASS),
+        abilities=Abilities(linear=True, leaves_out=True, weighs=True, **_ONE_PASS),
         colour="#009e73",
         marker="M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
     ),
@@ -328,7 +331,7 @@ _CARDS = (
         use="few classes with many samples, each with a shape of its own",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
-        abilities=Abilities(leaves_out=True, **_ONE_PASS),
+        abilities=Abilities(leaves_out=True, weighs=True, **_ONE_PASS),
         refresh=lambda h, n_classes: 2 * n_classes * h**3,
         colour="#9977ff",
         marker="M0.00,-1.10L0.95,-0.55L0.95,0.55L0.00,1.10L-0.95,0.55L-0.95,-0.55Z",
@@ -343,7 +346,7 @@ _CARDS = (
         use="where you need an nn.Linear that does not forget; slow to refresh",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
-        abilities=Abilities(linear=True, **_ONE_PASS),
+        abilities=Abilities(linear=True, weighs=True, **_ONE_PASS),
         refresh=lambda h, n_classes: 6e6 * h * (h / 2 + 2 * n_classes),
         colour="#0000dd",
         marker=(

@@ -52,6 +52,11 @@ def are_usable(z: Tensor) -> bool:
     return least >= -LARGEST and most <= LARGEST
 
 
+def are_whole(weight: Tensor) -> Tensor:
+    """Return () whether all weights are whole numbers, without asking a device to wait."""
+    return (weight == weight.round()).all()
+
+
 def check_float_type(dtype: object) -> None:
     """Refuse a type that a layer's parameters cannot have; None is PyTorch's default."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):

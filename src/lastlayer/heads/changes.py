@@ -3,7 +3,7 @@
 import operator
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from lastlayer.errors import (
 from lastlayer.heads.class_names import called, joint_names
 from lastlayer.heads.records import joint_records
 from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning, settle
+from lastlayer.heads.weights import GONE, check_weights, without_light_rows
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
@@ -39,7 +40,7 @@ def check_able(head: "Head", ability: str, what: str) -> None:
         )
 
 
-def observe_all(head: "Head", batches: Iterable[tuple[Tensor, Tensor]], n_classes: int) -> None:
+def observe_all(head: "Head", batches: Iterable[tuple[Any, ...]], n_classes: int) -> None:
     """Let a head learn from several batches, or from none of them."""
     n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
     expect(batches, Iterable, "batches", "pairs of features and labels")
@@ -49,16 +50,30 @@ def observe_all(head: "Head", batches: Iterable[tuple[Tensor, Tensor]], n_classe
             if n_classes > head.n_classes:
                 head._grow(n_classes)
             for batch in batches:
-                if not isinstance(batch, tuple | list) or len(batch) != 2:
-                    raise ArgumentError(f"a batch must be a pair (z, y), got {kind_of(batch)}")
+                if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+                    raise ArgumentError(
+                        "a batch must be a pair (z, y), or (z, y, sample_weight), got "
+                        f"{kind_of(batch)}"
+                    )
                 take(head, *batch)
 
 
-def take(head: "Head", z: Tensor, y: Tensor) -> None:
+def take(head: "Head", z: Tensor, y: Tensor, weight: Any = None) -> None:
     """Check a batch and learn from it, as part of a change."""
     z, y, most = head._check_batch(z, y)
+    if most >= 0 and weight is not None:
+        z, y, weight = _weighted(head, z, y, weight)
+        most = int(y.max()) if len(y) else -1
     if most >= 0:
-        head._take(z, y, most)
+        head._take(z, y, most, *(() if weight is None else (weight,)))
+
+
+def _weighted(
+    head: "Head", z: Tensor, y: Tensor, weight: Any
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Check weights; return a batch without rows of weight 0, and weights if there are some."""
+    check_able(head, "weighs", "take weights")
+    return without_light_rows(z, y, check_weights(weight, len(y)))
 
 
 def merge(head: H, other: H, columns: Tensor | None = None) -> H:
@@ -128,20 +143,23 @@ def _rearranged(head: H, numbers: list[int] | None, columns: Tensor | None) -> H
     return made
 
 
-def forget(head: "Head", z: Tensor, y: Tensor) -> None:
+def forget(head: "Head", z: Tensor, y: Tensor, weight: Any) -> None:
     """Take samples out of a head; after an error it is as before."""
     check_able(head, "forgets", "forget samples")
     z, y, most = head._check_batch(z, y)
+    if most >= 0 and weight is not None:
+        z, y, weight = _weighted(head, z, y, weight)
+    weights = () if weight is None else (weight,)
     with head.lock:
         head._settle()
         if most >= head.n_classes:
             raise _unknown_class(head, most)
-        if most < 0:
+        if most < 0 or not len(y):
             return
-        _check_counts(head, y)
+        _check_counts(head, y, *weights)
         try:
             with AllOrNothing(head), learning(head):
-                head._forget(z, y)
+                head._forget(z, y, *weights)
                 head._mark_changed()
         except ImpossibleError as error:
             of = "" if error.c is None else f" of {called(head, error.c)}"
@@ -168,17 +186,17 @@ def forget_class(head: "Head", y: int) -> None:
             head._mark_changed()
 
 
-def _check_counts(head: "Head", y: Tensor) -> None:
+def _check_counts(head: "Head", y: Tensor, weight: Tensor | None = None) -> None:
     """Refuse to forget more samples of a class than were learned."""
     counts = head.class_counts
     if counts is None:
         return
-    asked = y.bincount(minlength=head.n_classes).to(counts)
-    if bool((asked > counts).any()):
+    asked = y.bincount(weight, minlength=head.n_classes)
+    if bool((asked > counts * (1 + GONE)).any()):
         c = int((asked - counts).argmax())
         raise DataError(
-            f"cannot forget {int(asked[c])} samples of {called(head, c)}: only {int(counts[c])} "
-            "were learned"
+            f"cannot forget {asked[c]:g} samples of {called(head, c)}: only {counts[c]:g} were "
+            "learned"
         )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lastlayer.heads.maps import FeatureMap
 
 Path = str | os.PathLike[str]
+Weights = Tensor | Sequence[float] | None  # of samples (n,), at least 0; None: each weighs 1
 Preset = Literal["exact", "paper"]
 
 
@@ -126,8 +127,14 @@ class Head(SharedModule, ABC):
 
     # Learning.
 
-    def observe(self, z: Tensor, y: Tensor) -> None:
-        """Learn from features ``z`` (n, h) with labels ``y`` (n,)."""
+    def observe(self, z: Tensor, y: Tensor, sample_weight: Weights = None) -> None:
+        """Learn from features ``z`` (n, h) with labels ``y`` (n,).
+
+        A row counts as often as its weight says, if ``abilities.weighs``; without weights, once.
+        """
+        if sample_weight is not None:
+            changes.observe_all(self, [(z, y, sample_weight)], 0)
+            return
         z, y, most = self._check_batch(z, y)
         with self.lock:
             if self._under_way is not None:
@@ -135,11 +142,11 @@ class Head(SharedModule, ABC):
             if most >= 0:
                 self._observe(z, y, most)
 
-    def observe_all(self, batches: Iterable[tuple[Tensor, Tensor]], n_classes: int = 0) -> None:
+    def observe_all(self, batches: Iterable[tuple[Any, ...]], n_classes: int = 0) -> None:
         """Learn from several batches as one change: after an error from none of them.
 
         Args:
-            batches: features (n, h) and labels (n,) of each.
+            batches: features (n, h) and labels (n,) of each, and weights (n,) if it has some.
             n_classes: classes to declare, beside those of the batches.
         """
         changes.observe_all(self, batches, n_classes)
@@ -164,13 +171,14 @@ class Head(SharedModule, ABC):
         expect(other, Head, "other", "a head")
         return changes.merge(self, cast(Self, other))
 
-    def forget(self, z: Tensor, y: Tensor) -> None:
+    def forget(self, z: Tensor, y: Tensor, sample_weight: Weights = None) -> None:
         """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed.
 
+        Weights are those that they were observed with, or a part of them.
         Impossible requests are refused: more samples than there are, and samples without which
         the rest would be impossible. ``proof`` says what that proves.
         """
-        changes.forget(self, z, y)
+        changes.forget(self, z, y, sample_weight)
 
     def forget_class(self, y: int) -> None:
         """Make it as if class ``y`` had never been observed."""
@@ -320,8 +328,14 @@ class Head(SharedModule, ABC):
     # What a new head defines.
 
     @abstractmethod
-    def _learn(self, z: Tensor, y: Tensor) -> None:
-        """Learn from a checked batch whose classes are all known."""
+    def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
+        """Learn from a checked batch whose classes are all known.
+
+        Args:
+            z: features (n, h).
+            y: their classes (n,).
+            *weight: one tensor (n,) of numbers above 0 in float64, if rows weigh, or nothing.
+        """
 
     @abstractmethod
     def _logits(self, z: Tensor) -> Tensor:
@@ -351,7 +365,7 @@ class Head(SharedModule, ABC):
         """
         raise NotImplementedError
 
-    def _forget(self, z: Tensor, y: Tensor) -> None:
+    def _forget(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         raise NotImplementedError
 
     def _forget_class(self, y: int) -> None:
@@ -412,12 +426,12 @@ class Head(SharedModule, ABC):
         with AllOrNothing(self), learning(self):
             self._take(z, y, most)
 
-    def _take(self, z: Tensor, y: Tensor, most: int) -> None:
+    def _take(self, z: Tensor, y: Tensor, most: int, *weight: Tensor) -> None:
         """Learn from a checked batch, as part of a change."""
         if most >= self.n_classes:
             self._grow(most + 1)
         self.seen = self.seen.index_fill(0, y, True)
-        self._learn(z, y)
+        self._learn(z, y, *weight)
         self._mark_changed()
 
     def _mark_changed(self) -> None:

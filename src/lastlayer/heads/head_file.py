@@ -16,6 +16,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, short
@@ -133,6 +134,8 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
     if not isinstance(name, str) or not isinstance(settings, dict):
         raise FileFormatError(f"{path} does not name its head and settings")
     parts = _parts(document, version, str(path))
+    if version == OLDEST:
+        _count_weights(state)
     solved = {tensor: state.pop(tensor) for tensor in [*state] if tensor.startswith(PREFIX)}
     if solved and parts.pop("solved", None) != digest_of(state, name, settings):
         solved = {}
@@ -144,6 +147,13 @@ def read_head(path: str | os.PathLike[str]) -> HeadFile:
                 f"{path} does not hold the lower triangle {short(matrix)}: {short(error)}"
             ) from None
     return HeadFile(name, settings, state, parts, solved)
+
+
+def _count_weights(state: dict[str, Tensor]) -> None:
+    """Let statistics of 0.2, which counted samples, say that none had a weight."""
+    for name in [name for name in state if name.endswith("statistics.count")]:
+        state[name] = state[name].double()
+        state[name.removesuffix("count") + "weighted"] = torch.tensor(False)
 
 
 def _parts(document: dict[str, Any], version: int, path: str) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def nearest_as_linear(prototypes: Tensor, known: Tensor, dtype: torch.dtype | No
     return linear_layer(prototypes, bias.masked_fill(~known, -torch.inf), dtype)
 
 
-def temperature_of_distances(spread: float, n: int, in_features: int) -> float:
+def temperature_of_distances(spread: float, n: float, in_features: int) -> float:
     """Return a temperature for logits −‖z − p_i‖ where nobody has calibrated: σ/2.
 
     σ² = Σ‖z − p_y‖²/(n·h) is the variance of a feature within its class, so probabilities do not
@@ -76,5 +76,5 @@ def temperature_of_distances(spread: float, n: int, in_features: int) -> float:
     networks are far from it, and half a deviation was within 1.6 times the best on seven real sets
     (docs/decisions/13).
     """
-    deviation = math.sqrt(max(spread, 0.0) / max(n * in_features, 1))
+    deviation = math.sqrt(max(spread, 0.0) / (n * in_features or 1))
     return deviation / 2 if 0 < deviation < math.inf else 1.0  # 1: nothing varies

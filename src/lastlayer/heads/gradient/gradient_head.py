@@ -110,7 +110,7 @@ class GradientHead(Head):
     @property
     def abilities(self) -> Abilities:
         """Its largest logit is a linear layer's; what it knows depends on the order of its data."""
-        return Abilities(linear=True)
+        return Abilities(linear=True, weighs=True)
 
     def parts(self) -> dict[str, Tensor]:
         """Return what is learned by name: weight (N, h), and what else the layer has."""
@@ -148,7 +148,7 @@ class GradientHead(Head):
             return z
         return super()._check_features(z.to(self.weight.dtype))
 
-    def _learn(self, z: Tensor, y: Tensor) -> None:
+    def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         parameters = {name: part.clone()[None, None] for name, part in self.parts().items()}
         velocity = {
             name: getattr(self, f"velocity_{name}").clone()[None, None] for name in parameters
@@ -164,7 +164,8 @@ class GradientHead(Head):
             diverged=torch.full((1, 1), -1, device=self.steps.device),
             seen=self.seen.to(self.weight.dtype)[None].clone() if exact else None,
         )
-        step(members, z[None], y[None])
+        share = (weight[0] / weight[0].sum()).to(z)[None] if weight else None
+        step(members, z[None], y[None], share)
         members.mark_diverged()
         if int(members.diverged) >= 0:
             raise DivergedError(

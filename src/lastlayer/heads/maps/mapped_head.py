@@ -20,7 +20,7 @@ from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning
 WIDTH = 2000
 _PIECE = {"cpu": 32 << 20}  # bytes of mapped features at a time
 _MOST = 256 << 20  # the same on a GPU, where each piece costs a fixed time
-_OF_MAPPED_ROWS = ("order_free", "merges", "forgets", "leaves_out")
+_OF_MAPPED_ROWS = ("order_free", "merges", "forgets", "leaves_out", "weighs")
 
 
 class MappedHead(Head):
@@ -115,8 +115,7 @@ class MappedHead(Head):
         """How many samples (n_classes,) of each class it has learned, or keeps for its map."""
         with self.lock:
             self._settle()
-            own = self.inner.statistics.count
-            return own + self.first.y.bincount(minlength=self.n_classes)
+            return self.inner.class_counts + self.first.y.bincount(minlength=self.n_classes)
 
     @property
     def proof(self) -> str:
@@ -142,16 +141,17 @@ class MappedHead(Head):
         super()._grow(n_classes)
         self.inner._grow(n_classes)
 
-    def _learn(self, z: Tensor, y: Tensor) -> None:
+    def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         self._provisional = None
         if self.map.fitted:
-            self._map_and_learn(z, y)
+            self._map_and_learn(z, y, *weight)
             return
         missing = ROWS - len(self.first)
-        if len(z) >= missing:
+        # Rows wait for the map without weights: those that have some fix it at once.
+        if len(z) >= missing or weight:
             self.map.fit(torch.cat([self.first.z.double(), z[:missing].double()]))
             self._fold_first()
-            self._map_and_learn(z, y)
+            self._map_and_learn(z, y, *weight)
         else:
             self.first.append(z.double(), y)
 
@@ -160,9 +160,9 @@ class MappedHead(Head):
         self._map_and_learn(self.first.z, self.first.y)
         self.first.keep(self.first.y[:0])
 
-    def _map_and_learn(self, z: Tensor, y: Tensor) -> None:
-        for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
-            take(self.inner, self.map(rows), classes)
+    def _map_and_learn(self, z: Tensor, *of: Tensor) -> None:
+        for rows, *others in zip(*map(self._cut, (z, *of)), strict=True):
+            take(self.inner, self.map(rows), *others)
 
     def _settle(self) -> None:
         super()._settle()
@@ -198,12 +198,12 @@ class MappedHead(Head):
         self.seen = self.seen[classes]
         self._take_counts()
 
-    def _forget(self, z: Tensor, y: Tensor) -> None:
+    def _forget(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         if len(z) == 0:
             return
         if self.map.fitted:
-            for rows, classes in zip(self._cut(z), self._cut(y), strict=True):
-                self.inner._forget(self.map(rows), classes)
+            for rows, *of in zip(*map(self._cut, (z, y, *weight)), strict=True):
+                self.inner._forget(self.map(rows), *of)
         else:
             self.first.drop(z.double(), y)
         self._take_counts()

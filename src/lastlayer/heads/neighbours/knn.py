@@ -106,6 +106,8 @@ class KnnHead(StoringHead):
         )  # fmt: skip
 
     def _why_not(self, ability: str) -> str:
+        if ability == "weighs":
+            return super()._why_not(ability)
         return "its budget has dropped rows; one with preset 'exact' and no budget can"
 
     def _forget_class(self, y: int) -> None:
@@ -114,7 +116,7 @@ class KnnHead(StoringHead):
         else:
             self.budget.keep(self.memory, self.memory.y != y)
 
-    def _learn(self, z: Tensor, y: Tensor) -> None:
+    def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         super()._learn(z, y)
         if self.budget is not None:
             self.budget.admit(z.shape[0])

@@ -29,10 +29,10 @@ class StoringHead(Head):
         """What ``forget`` can prove: it keeps them all."""
         return "the samples themselves are checked"
 
-    def _learn(self, z: Tensor, y: Tensor) -> None:
+    def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         self.memory.append(z, y)
 
-    def _forget(self, z: Tensor, y: Tensor) -> None:
+    def _forget(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         self.memory.drop(z, y)
         self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0
 
@@ -49,6 +49,11 @@ class StoringHead(Head):
         self.memory.rearrange(classes, columns)
         self.seen = self.seen[classes]
         self._stale = True
+
+    def _why_not(self, ability: str) -> str:
+        if ability == "weighs":
+            return "its rows vote or rank one by one; repeat the rows that shall count more"
+        return super()._why_not(ability)
 
     def _keeps(self, z: Tensor) -> int:
         return self.memory.known_too_often(z)

@@ -8,10 +8,11 @@ from typing import Any, Literal, Self, cast
 import torch
 from torch import Tensor
 
-from lastlayer.core.tensors import are_usable, bad_features
+from lastlayer.core.tensors import are_usable, are_whole, bad_features
 from lastlayer.errors import OptionError
 from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.moments import (
+    TINY,
     add_gram,
     symmetric,
 )
@@ -46,10 +47,11 @@ class ClassStatistics(Precise):
     """
 
     symmetric = ("scatter",)
-    count: Tensor  # (n_classes,) int64
+    count: Tensor  # (n_classes,) how many samples, or what they weigh together
     mean: Tensor  # (n_classes, h); zero for a class without data
     scatter: Tensor  # (h, h), (n_classes, h, h) or empty: lower triangle of Σ (z − μ_y)(z − μ_y)ᵀ
     spread: Tensor  # (n_classes,) where there is no scatter: Σ ‖z − μ_y‖²
+    weighted: Tensor  # () bool: whether some weights were no whole numbers
     wear: Tensor  # () what rounding may have done so far, squared: to the scatter, or to a mean
 
     def __init__(self, in_features: int, n_classes: int, scatter: Scatter) -> None:
@@ -62,7 +64,7 @@ class ClassStatistics(Precise):
         self._other_room: tuple[int, WaitingRows | None] = 0, None  # by which change it was left
         self.log = Log()
         self.second: Tensor | None = None  # memory that the next change may write its scatter to
-        self.register_buffer("count", torch.zeros(n_classes, dtype=torch.int64))
+        self.register_buffer("count", torch.zeros(n_classes, dtype=torch.float64))
         try:
             self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
             self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
@@ -72,6 +74,7 @@ class ClassStatistics(Precise):
             ) from None
         if scatter == "none":
             self.register_buffer("spread", torch.zeros(n_classes, dtype=torch.float64))
+        self.register_buffer("weighted", torch.zeros((), dtype=torch.bool))
         self.register_buffer("wear", torch.zeros((), dtype=torch.float64))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -99,9 +102,9 @@ class ClassStatistics(Precise):
         return self._waiting > 0
 
     @property
-    def total(self) -> int:
-        """The number of samples in the statistics."""
-        return int(self.count.sum())
+    def total(self) -> float:
+        """The number of samples in the statistics, or what they weigh together."""
+        return float(self.count.sum())
 
     def pooled_scatter(self) -> Tensor:
         """Return the within-class scatter (h, h) of all classes together."""
@@ -110,13 +113,12 @@ class ClassStatistics(Precise):
 
     def overall_mean(self) -> Tensor:
         """Return the mean (h,) of all samples."""
-        weight = self.count.to(self.mean.dtype) / max(self.total, 1)
-        return weight @ self.mean
+        return (self.count / (self.total or 1.0)) @ self.mean
 
     def rounding(self) -> float:
         """Return the deviation that rounding could cause: a smaller difference counts as none."""
         largest = float(self.mean.abs().max())
-        worn = math.sqrt(float(self.wear)) / max(self.total, 1)
+        worn = math.sqrt(float(self.wear)) / (self.total or 1.0)
         return max(self.total * _EPS * largest, math.sqrt(worn))
 
     def grow(self, n_classes: int) -> None:
@@ -124,12 +126,16 @@ class ClassStatistics(Precise):
         more = {"none": ["spread"], "per_class": ["scatter"]}.get(self.kind, [])
         self.add_rows(n_classes, "count", "mean", *more)
 
-    def add(self, z: Tensor, y: Tensor) -> None:
-        """Add a batch; a small one waits for others."""
-        if not self.wait(z, y):
-            self.fold()
-            if not self.wait(z, y):
-                update(self, z, y, 1, look=z.is_cpu or z.device != self.device)
+    def add(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+        """Add a batch; a small one waits for others, unless its rows weigh otherwise than 1."""
+        if weight is not None:
+            self.weighted = self.weighted | ~are_whole(weight)
+        elif self.wait(z, y):
+            return
+        self.fold()
+        if weight is not None or not self.wait(z, y):
+            look = z.is_cpu or z.device != self.device
+            update(self, z, y, 1, weight=weight, look=look)
 
     def wait(self, z: Tensor, y: Tensor) -> bool:
         """Let a batch wait, if it is small and there is room; return whether it does."""
@@ -156,14 +162,14 @@ class ClassStatistics(Precise):
         self._waiting = 0
         update(self, room.z[:n], room.y[:n], 1)
 
-    def remove(self, z: Tensor, y: Tensor) -> None:
+    def remove(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """Remove a batch, as if it had never been added; after an error the statistics are torn."""
         self.fold()
         if not are_usable(z):
             raise bad_features(z)
-        check_whole_classes(z, y, self.count, self.mean, self.rounding())
+        check_whole_classes(z, y, self.count, self.mean, self.rounding(), weight)
         least = slack_of(self, z)
-        update(self, z, y, -1)
+        update(self, z, y, -1, weight=weight)
         check_possible(self, y, least)
         self._clear_rounding()
         check_precision(self)
@@ -185,7 +191,7 @@ class ClassStatistics(Precise):
             more = deepcopy(other)
             more.grow(n)
         both = merged.count + more.count
-        share = more.count.to(more.mean.dtype) / both.clamp(min=1)
+        share = more.count / both.clamp(min=TINY)
         step = more.mean - merged.mean  # the mean of a class without data is zero
         merged.mean.addcmul_(step, share[:, None])
         between = step.mul_((merged.count * share).sqrt()[:, None])
@@ -196,7 +202,7 @@ class ClassStatistics(Precise):
             merged.scatter += more.scatter + between[:, :, None] * between[:, None, :]
         else:
             merged.spread += more.spread + between.square_().sum(dim=1)
-        merged.count = both
+        merged.count, merged.weighted = both, merged.weighted | more.weighted
         merged.wear += more.wear
         wear_down(merged, merged.squares(), merged.mean)
         return merged
@@ -234,11 +240,15 @@ class ClassStatistics(Precise):
         """Reset classes without data to zero, and the scatter of those with a single sample."""
         gone = (self.count == 0).nonzero().flatten()
         self.log.overwrite(self.mean, gone, torch.zeros_like(self.mean[gone]))
-        alone = (self.count <= 1).nonzero().flatten()
+        # One sample has no scatter; two that weigh a half each may have some.
+        few = self.count == 0 if bool(self.weighted) else self.count <= 1
+        alone = few.nonzero().flatten()
         if self.kind in ("none", "per_class"):
             own = self.spread if self.kind == "none" else self.scatter
             self.log.overwrite(own, alone, torch.zeros_like(own[alone]))
-        elif not bool((self.count > 1).any()):
+        elif bool(few.all()):
             self.scatter, self.second = torch.zeros_like(self.scatter), None
-        if not bool((self.count > 1).any()):
+        if bool(few.all()):
             self.wear = torch.zeros_like(self.wear)
+        if not bool(self.count.any()):
+            self.weighted = torch.zeros_like(self.weighted)

@@ -46,7 +46,7 @@ def shared_root(
     statistics: ClassStatistics, asked: float | Literal["oas"] = "oas"
 ) -> Tensor | None:
     """Return the Cholesky factor (h, h) of the shrunk covariance; None where it is singular."""
-    covariance = statistics.pooled_scatter() / max(statistics.total, 1)
+    covariance = statistics.pooled_scatter() / (statistics.total or 1.0)
     root = factor(shrink(covariance, statistics, asked))
     if root is None:  # what is left of a direction after forgetting may be rounding
         cleaned = _without_rounding(covariance, statistics.rounding() ** 2)

@@ -7,17 +7,19 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import short, whole
+from lastlayer.core.tensors import are_whole
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import factor, shrink
-from lastlayer.heads.statistics.moments import symmetric
+from lastlayer.heads.statistics.moments import TINY, symmetric
 from lastlayer.heads.statistics.possible import (
     check_spread,
     check_whole_classes,
     slack,
 )
 from lastlayer.heads.statistics.statistics_head import StatisticsHead, check_budget
+from lastlayer.heads.weights import GONE
 
 
 class GaussianHead(StatisticsHead):
@@ -95,21 +97,23 @@ class DiagonalStatistics(Precise):
     """Counts, means and the sums of squares of each feature around them, as ClassStatistics."""
 
     kind = "diagonal"
-    count: Tensor  # (n_classes,) int64
+    count: Tensor  # (n_classes,) how many samples, or what they weigh together
     mean: Tensor  # (n_classes, h)
     scatter: Tensor  # (n_classes, h) Σ (z − μ_y)²
+    weighted: Tensor  # () bool: whether some weights were no whole numbers
 
     def __init__(self, in_features: int, n_classes: int) -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros(n_classes, dtype=torch.int64))
+        self.register_buffer("count", torch.zeros(n_classes, dtype=torch.float64))
+        self.register_buffer("weighted", torch.zeros((), dtype=torch.bool))
         for name in ("mean", "scatter"):
             room = torch.zeros(n_classes, in_features, dtype=torch.float64)
             self.register_buffer(name, room)
 
     @property
-    def total(self) -> int:
-        """How many samples are in the statistics."""
-        return int(self.count.sum())
+    def total(self) -> float:
+        """How many samples are in the statistics, or what they weigh together."""
+        return float(self.count.sum())
 
     def rounding(self) -> float:
         """Return the deviation that could be rounding."""
@@ -119,14 +123,14 @@ class DiagonalStatistics(Precise):
         """Make room for more classes."""
         self.add_rows(n_classes, "count", "mean", "scatter")
 
-    def add(self, z: Tensor, y: Tensor) -> None:
+    def add(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """Take in a batch."""
-        self._join(self._of(z, y), 1)
+        self._join(self._of(z, y, weight), 1)
 
-    def remove(self, z: Tensor, y: Tensor) -> None:
+    def remove(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
         """Take a batch out again, as if it had never been added."""
-        check_whole_classes(z, y, self.count, self.mean, self.rounding())
-        self._join(self._of(z, y), -1)
+        check_whole_classes(z, y, self.count, self.mean, self.rounding(), weight)
+        self._join(self._of(z, y, weight), -1)
 
     def remove_class(self, y: int) -> None:
         """Take a whole class out."""
@@ -150,28 +154,34 @@ class DiagonalStatistics(Precise):
         merged._join(more, 1)
         return merged
 
-    def _of(self, z: Tensor, y: Tensor) -> "DiagonalStatistics":
+    def _of(self, z: Tensor, y: Tensor, weight: Tensor | None) -> "DiagonalStatistics":
         """Return the statistics of one batch, its rows measured from one of each class."""
         batch = DiagonalStatistics(z.shape[1], self.count.numel()).to(self.mean.device)
-        z, size = z.to(self.mean), torch.bincount(y, minlength=self.count.numel())
+        z, w = z.to(self.mean), self.count.new_ones(len(y)) if weight is None else weight
+        size = torch.zeros_like(self.count).index_add_(0, y, w)
         origin = torch.zeros_like(self.mean).index_copy_(0, y, z)
         d = z - origin[y]
-        shift = torch.zeros_like(origin).index_add_(0, y, d) / size.clamp(min=1)[:, None]
-        squares = torch.zeros_like(origin).index_add_(0, y, (d - shift[y]).square())
-        batch.count, batch.mean, batch.scatter = size, origin + shift, squares
+        shift = torch.zeros_like(origin).index_add_(0, y, d * w[:, None])
+        shift /= size.clamp(min=TINY)[:, None]
+        squares = (d - shift[y]).square() * w[:, None]
+        batch.scatter = torch.zeros_like(origin).index_add_(0, y, squares)
+        batch.count, batch.mean, batch.weighted = size, origin + shift, ~are_whole(w)
         return batch
 
     def _join(self, more: "DiagonalStatistics", sign: int) -> None:
         """Add or take off the statistics of other samples."""
         count = self.count + sign * more.count
-        share = (more.count / count.clamp(min=1).double())[:, None]
+        count.masked_fill_(count <= GONE * self.count, 0)
+        weighted = self.weighted | more.weighted
+        share = (more.count / count.clamp(min=TINY)).masked_fill(count == 0, 0)[:, None]
         step = torch.where(more.count[:, None] > 0, more.mean - self.mean, 0)
         between = step.square() * (self.count[:, None] * share)
         scatter = self.scatter + sign * (more.scatter + between)
         if sign < 0:
-            least = slack(self.scatter, self.count[:, None].double(), self.rounding())
-            check_spread(scatter, count, least)
+            least = slack(self.scatter, self.count[:, None], self.rounding())
+            check_spread(scatter, count, least, bool(weighted))
         scatter = scatter.clamp(min=0)
-        self.scatter = torch.where((count > 1)[:, None], scatter, 0)
+        several = (count > 0) & (weighted | (count > 1))
+        self.scatter = torch.where(several[:, None], scatter, 0)
         self.mean = torch.where((count > 0)[:, None], self.mean + sign * step * share, 0)
-        self.count = count
+        self.count, self.weighted = count, weighted & count.any()

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ _CANCELLED = 0.01  # of a sum of squares: less of it that is left has lost digit
 _SLIM = 8  # a product is slim if one side is this many times shorter than the features
 _BLOCKS, _BLOCK = 4, 512  # of a symmetric product on a GPU: how many, and the least features of one
 _AHEAD = 2  # pieces on their way to a GPU
+TINY = 1e-200  # in place of a count of 0 where it divides what is 0 as well
 _LOCAL = threading.local()
 
 
@@ -24,22 +25,26 @@ class Groups(NamedTuple):
 
     classes: Tensor  # (k,) classes, each once; some may be without a row
     place: Tensor  # (n,) which of these a row is of
-    size: Tensor  # (k,) float64: how many rows each has
+    size: Tensor  # (k,) float64: how many rows each has, or what they weigh together
     whole: bool  # whether the classes are all there are, in their order
+    weight: Tensor | None = None  # (n,) float64 what a row weighs; None: 1
 
 
-def group(y: Tensor, n_classes: int) -> Groups:
+def group(y: Tensor, n_classes: int, weight: Tensor | None = None) -> Groups:
     """Return the classes of a batch: all known ones if these are fewer than rows, else its own."""
     if n_classes <= y.numel():
         size = torch.zeros(n_classes, dtype=torch.float64, device=y.device)
-        size.index_add_(0, y, size.new_ones(1).expand(y.numel()))
-        return Groups(torch.arange(n_classes, device=y.device), y, size, whole=True)
+        size.index_add_(0, y, size.new_ones(1).expand(y.numel()) if weight is None else weight)
+        return Groups(torch.arange(n_classes, device=y.device), y, size, whole=True, weight=weight)
     classes, place, size = torch.unique(y, return_inverse=True, return_counts=True)
-    return Groups(classes, place, size.to(torch.float64), whole=False)
+    size = size.to(torch.float64)
+    if weight is not None:
+        size = torch.zeros_like(size).index_add_(0, place, weight)
+    return Groups(classes, place, size, whole=False, weight=weight)
 
 
 def sums(rows: Tensor, groups: Groups, norms: Tensor | None = None) -> Tensor:
-    """Add up the rows (n, h) of each class, in float64 (k, h).
+    """Add up the rows (n, h) of each class, times their weights, in float64 (k, h).
 
     Args:
         rows: on a CPU they are widened part by part: there may be any number of them.
@@ -50,12 +55,14 @@ def sums(rows: Tensor, groups: Groups, norms: Tensor | None = None) -> Tensor:
     if not rows.is_cpu and _SLIM * k <= h:
         # A GPU adds to few rows slowly, one addition after the other; a slim product costs little.
         chosen = rows.new_zeros(k, n, dtype=torch.float64)
-        return chosen.scatter_(0, groups.place[None], 1.0) @ widened(rows)
+        ones = groups.place.new_ones(1, n) if groups.weight is None else groups.weight[None]
+        return chosen.scatter_(0, groups.place[None], ones.to(chosen)) @ widened(rows)
     total = room("sums", k, rows).zero_()
     lengths = rows.new_empty(n, 0) if norms is None else norms
-    for part, where, length in in_cache(rows, groups.place, lengths):
+    weights = rows.new_empty(n, 0) if groups.weight is None else groups.weight[:, None]
+    for part, where, length, weight in in_cache(rows, groups.place, lengths, weights):
         wide = widened(part)
-        total.index_add_(0, where, wide)
+        total.index_add_(0, where, wide if groups.weight is None else wide * weight)
         if norms is not None:
             torch.linalg.vector_norm(wide, dim=1, out=length)
     return total
@@ -99,19 +106,21 @@ def spread_within(rows: Tensor, own: Tensor, groups: Groups, norms: Tensor | Non
     Where their norms are known it is Σ ‖z‖² − k ‖own‖², but for classes where digits would cancel.
     """
     place, size = groups.place, groups.size
+    weight = size.new_ones(1).expand(len(rows)) if groups.weight is None else groups.weight
     if norms is None:
         squares = squared_distances(rows, own, place)
-        return torch.zeros_like(size).index_add_(0, place, squares)
-    whole = torch.zeros_like(size).index_add_(0, place, norms.square())
+        return torch.zeros_like(size).index_add_(0, place, squares * weight)
+    whole = torch.zeros_like(size).index_add_(0, place, norms.square() * weight)
     found: Tensor = whole - size * torch.linalg.vector_norm(own, dim=1).square_()
-    found.masked_fill_(size <= 1, 0)
-    doubtful = (found < _CANCELLED * whole) & (size > 1)
+    several = size > (1 if groups.weight is None else 0)
+    found.masked_fill_(~several, 0)
+    doubtful = (found < _CANCELLED * whole) & several
     if bool(doubtful.any()):
         found.masked_fill_(doubtful, 0)
-        for part, where in in_cache(rows, place):
+        for part, where, heavy in in_cache(rows, place, weight):
             which = doubtful[where].nonzero().flatten()
             squares = squared_distances(part[which], own, where[which])
-            found.index_add_(0, where[which], squares)
+            found.index_add_(0, where[which], squares * heavy[which])
     return found
 
 
@@ -149,35 +158,35 @@ def rows_at_once(h: int, device: torch.device) -> int:
     return max(_ROOM.get(device.type, 1 << 28) // (8 * h), 1)
 
 
-def pieces(
-    z: Tensor, y: Tensor, device: torch.device, most: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut a batch into even pieces of at most that many rows, and bring them to a device."""
-    size = -(-len(z) // -(-len(z) // most)) if len(z) else 1
-    parts = zip(z.split(size), y.split(size), strict=True)
-    return parts if z.device == device else _moved(parts, device)
+def pieces(batch: Sequence[Tensor], device: torch.device, most: int) -> Iterator[Sequence[Tensor]]:
+    """Cut the rows, labels and weights of a batch into even pieces of at most that many rows.
+
+    They are brought to a device.
+    """
+    n = len(batch[0])
+    size = -(-n // -(-n // most)) if n else 1
+    parts = zip(*(t.split(size) for t in batch), strict=True)
+    return parts if batch[0].device == device else _moved(parts, device)
 
 
-def _moved(
-    parts: Iterator[tuple[Tensor, Tensor]], device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _moved(parts: Iterator[Sequence[Tensor]], device: torch.device) -> Iterator[Sequence[Tensor]]:
     """Bring pieces to a device; to a GPU while it works on the one before, through pinned memory.
 
     At most a few are on the device at a time, so the data may be larger than its memory.
     """
     if device.type != "cuda":
-        yield from ((z.to(device), y.to(device)) for z, y in parts)
+        yield from ([tensor.to(device) for tensor in part] for part in parts)
         return
     aside = torch.cuda.Stream(device)
-    coming: deque[tuple[Tensor, Tensor, torch.cuda.Event]] = deque()
+    coming: deque[tuple[list[Tensor], torch.cuda.Event]] = deque()
     done: deque[torch.cuda.Event] = deque()
-    for z, y in parts:
+    for z, *others in parts:
         if len(done) >= _AHEAD:
             done.popleft().synchronize()
         with torch.cuda.stream(aside):
             source = z if z.is_pinned() else z.pin_memory()
-            moved = source.to(device, non_blocking=True), y.to(device, non_blocking=True)
-            coming.append((*moved, aside.record_event()))
+            moved = [t.to(device, non_blocking=True) for t in (source, *others)]
+            coming.append((moved, aside.record_event()))
         if len(coming) == _AHEAD:
             yield _arrived(*coming.popleft())
             done.append(torch.cuda.current_stream(device).record_event())
@@ -185,12 +194,12 @@ def _moved(
         yield _arrived(*one)
 
 
-def _arrived(z: Tensor, y: Tensor, when: torch.cuda.Event) -> tuple[Tensor, Tensor]:
-    here = torch.cuda.current_stream(z.device)
+def _arrived(moved: list[Tensor], when: torch.cuda.Event) -> list[Tensor]:
+    here = torch.cuda.current_stream(moved[0].device)
     here.wait_event(when)
-    for tensor in (z, y):
+    for tensor in moved:
         tensor.record_stream(here)
-    return z, y
+    return moved
 
 
 def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:

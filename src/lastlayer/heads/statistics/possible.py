@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError, ImpossibleError
 from lastlayer.heads.statistics.moments import symmetric
+from lastlayer.heads.weights import GONE
 
 if TYPE_CHECKING:
     from lastlayer.heads.statistics.class_statistics import ClassStatistics
@@ -26,12 +27,21 @@ _MEANS = 100.0  # the same for means, of which the rounding is known better
 _RANK = 1024  # features up to which eigenvalues are counted, which costs more than a factor
 
 
-def check_whole_classes(z: Tensor, y: Tensor, count: Tensor, mean: Tensor, rounding: float) -> None:
+def check_whole_classes(
+    z: Tensor,
+    y: Tensor,
+    count: Tensor,
+    mean: Tensor,
+    rounding: float,
+    weight: Tensor | None = None,
+) -> None:
     """Refuse all samples of a class, if their mean is not that of the class."""
-    size = torch.bincount(y, minlength=count.numel()).to(count)
-    for c in ((size == count) & (size > 0)).nonzero().flatten().tolist():
-        rows = z[(y == c).to(z.device)].to(mean)
-        away = float((rows.mean(dim=0) - mean[c]).abs().max())
+    weight = count.new_ones(len(y)) if weight is None else weight
+    size = torch.zeros_like(count).index_add_(0, y, weight)
+    for c in (((size - count).abs() <= GONE * count) & (size > 0)).nonzero().flatten().tolist():
+        own = y == c
+        rows, share = z[own.to(z.device)].to(mean), weight[own] / size[c]
+        away = float((share @ rows - mean[c]).abs().max())
         largest = float(torch.maximum(rows.abs().max(), mean[c].abs().max()))
         if away > _MEANS * (rounding + len(rows) * _EPS * largest):
             raise ImpossibleError(
@@ -53,23 +63,19 @@ def slack(before: Tensor, count: Tensor, away: float, worn: float = 0.0) -> Tens
     return _MARGIN * (worn + _EPS * whole + off)
 
 
-def check_scatter(
-    lower: Tensor, samples: int, classes: int, least: float, c: int | None = None
-) -> None:
+def check_scatter(lower: Tensor, directions: int, least: float, c: int | None = None) -> None:
     """Refuse a scatter that no samples have: one with a negative direction, or with too many.
 
     For one row at d from the mean of n, this is dᵀS⁺d ≤ 1 − 1/n with d in the range of S.
 
     Args:
         lower: (h, h) the lower triangle of what remains.
-        samples: how many remain in it.
-        classes: of how many classes they are: its rank is at most the difference.
+        directions: in how many the samples that remain can vary.
         least: what may be rounding.
         c: the class that it is of, if it is of one alone.
     """
     h = lower.shape[0]
     least = max(least, h * _EPS * float(lower.diagonal().abs().max()))  # as a factor needs it
-    directions = max(samples - classes, 0)
     negative = "what would remain has a negative variance, so some of them were never observed"
     if directions >= h or h > _RANK:
         level = least * torch.eye(h, dtype=lower.dtype, device=lower.device)
@@ -81,21 +87,22 @@ def check_scatter(
         raise ImpossibleError(negative, c)
     if int((values > least).sum()) > directions:
         raise ImpossibleError(
-            f"what would remain varies in more directions than {samples} samples can, so some of "
-            "them were never observed",
+            "what would remain varies in more directions than its samples can, so some of them "
+            "were never observed",
             c,
         )
 
 
-def check_spread(left: Tensor, count: Tensor, least: Tensor) -> None:
+def check_spread(left: Tensor, count: Tensor, least: Tensor, weighted: bool) -> None:
     """Refuse sums of squares (n_classes, …) that are negative, or that one sample alone has.
 
     Args:
         left: what remains.
         count: (n_classes,) how many samples remain.
         least: (n_classes, …) what may be rounding.
+        weighted: whether some weighed other than whole numbers: then two may count as one.
     """
-    few = (count <= 1).reshape(-1, *(1 for _ in left.shape[1:]))
+    few = (count == 0 if weighted else count <= 1).reshape(-1, *(1 for _ in left.shape[1:]))
     bad = (left < -least) | (few & (left > least))
     if bool(bad.any()):
         c = int(bad.reshape(len(bad), -1).any(dim=1).int().argmax())
@@ -109,7 +116,7 @@ def slack_of(statistics: "ClassStatistics", z: Tensor) -> Tensor:
     s = statistics
     largest = max(float(s.mean.abs().max()), *(float(end.abs()) for end in z.aminmax()))
     away, worn = _EPS * largest, math.sqrt(float(s.wear))
-    count = s.count.to(s.mean.dtype)
+    count = s.count
     if s.kind == "none":  # its wear is that of a mean
         return slack(s.spread, count, away + worn)
     traces = s.scatter.diagonal(dim1=-2, dim2=-1).sum(dim=-1)
@@ -120,24 +127,29 @@ def check_possible(statistics: "ClassStatistics", y: Tensor, least: Tensor) -> N
     """Refuse statistics that no samples could have after those of classes ``y`` were taken off."""
     s = statistics
     if s.kind == "none":
-        check_spread(s.spread, s.count, least)
-    elif s.kind == "pooled":
-        check_scatter(s.scatter, s.total, int((s.count > 0).sum()), float(least))
+        check_spread(s.spread, s.count, least, bool(s.weighted))
+        return
+    # In which directions n samples of a class vary: in n − 1, but that n is unknown where a count
+    # is a sum of weights that are no whole numbers.
+    free = (s.count - 1).clamp(min=0)
+    if bool(s.weighted):
+        free = torch.where(s.count > 0, float(s.mean.shape[1]), 0.0)
+    if s.kind == "pooled":
+        check_scatter(s.scatter, int(free.sum()), float(least))
     else:
         for c in y.unique().tolist():
-            left = int(s.count[c])
-            check_scatter(s.scatter[c], left, min(left, 1), float(least[c]), c)
+            check_scatter(s.scatter[c], int(free[c]), float(least[c]), c)
 
 
 def precision(statistics: "ClassStatistics") -> float:
     """Return how wrong rounding may have made statistics, relative to the spread of the data."""
     s = statistics
-    count = s.count.to(s.mean.dtype)
+    count = s.count
     own = s.mean - (s.overall_mean() if int((count > 0).sum()) > 1 else 0)
     between = float((own.square().sum(dim=1) * count).sum())
     wrong = math.sqrt(float(s.wear))
     if s.kind == "none":  # only its means decide
-        whole = math.sqrt(between / max(s.total, 1))
+        whole = math.sqrt(between / (s.total or 1.0))
     else:
         whole = between + max(float(s.squares()), 0.0)
     return wrong / whole if whole > 0 else float(wrong > 0)

@@ -1,6 +1,7 @@
 """Quadratic discriminant analysis: each class its own mean and its own covariance."""
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -62,8 +63,7 @@ class QdaHead(GaussianHead):
     @property
     def abilities(self) -> Abilities:
         """Every class has a scatter of its own; answers are no linear layer's."""
-        able = {"merges": True, "forgets": True, "forgets_class": True, "leaves_out": True}
-        return Abilities(order_free=True, **able)
+        return replace(super().abilities, linear=False, forgets_class=True)
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         """Return the least Mahalanobis distance to a class, each by its own covariance."""
@@ -110,7 +110,7 @@ class QdaHead(GaussianHead):
             deviations = factor if self.diagonal else factor.diagonal()
             offset[c] = -deviations.log().sum()
         if self.options["prior"] == "empirical":
-            offset = offset + (s.count.to(offset.dtype) / s.total).log()
+            offset = offset + (s.count / s.total).log()
         return offset
 
     def _refresh(self) -> None:

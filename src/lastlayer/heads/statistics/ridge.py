@@ -14,7 +14,7 @@ from lastlayer.heads.leave_one_out import check_leverage
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.least_squares import Moments, ridge
-from lastlayer.heads.statistics.moments import symmetric
+from lastlayer.heads.statistics.moments import TINY, symmetric
 from lastlayer.heads.statistics.statistics_head import SOLUTION, StatisticsHead
 
 Weigh = Literal["samples", "classes"]
@@ -99,8 +99,8 @@ class RidgeHead(StatisticsHead):
         except np.linalg.LinAlgError:
             raise DataError(
                 f"the Gram matrix must be invertible, got a singular one of "
-                f"{self.statistics.total} samples with {self.in_features} features: make the head "
-                "with a larger penalty, or with 'auto'"
+                f"{self.statistics.total:g} samples with {self.in_features} features: make the "
+                "head with a larger penalty, or with 'auto'"
             ) from None
         self.weight, self.bias = w.mT.contiguous(), share
         self.used = share.new_tensor(used)
@@ -111,7 +111,7 @@ class RidgeHead(StatisticsHead):
 
     def _by_sample(self) -> tuple[Tensor, Tensor, Moments]:
         s = self.statistics
-        n, count = float(s.total), s.count.to(torch.float64)
+        n, count = s.total, s.count
         centre, mean = s.overall_mean(), s.mean
         apart = torch.where((count > 0)[:, None], mean - centre, 0)
         cross = (apart * count[:, None]).mT
@@ -123,7 +123,7 @@ class RidgeHead(StatisticsHead):
     def _by_class(self) -> tuple[Tensor, Tensor, Moments]:
         """As if every class had as many samples; n is then the size that weighs as much."""
         s = self.statistics
-        count = s.count.to(torch.float64)
+        count = s.count
         known = count > 0
         n_classes = int(known.sum())
         share = known.to(torch.float64) / n_classes
@@ -132,10 +132,10 @@ class RidgeHead(StatisticsHead):
         n = n_classes**2 / float(count[known].reciprocal().sum())
         each = n / n_classes  # samples of a class
         if s.kind == "per_class":
-            within = torch.einsum("c,chk->hk", each / count.clamp(min=1), s.scatter)
+            within = torch.einsum("c,chk->hk", each / count.clamp(min=TINY), s.scatter)
             within = symmetric(within)
         else:
-            within = s.pooled_scatter() * (n / float(s.total))
+            within = s.pooled_scatter() * (n / s.total)
         cross = apart.mT * each
         gram = within + cross @ apart
         return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n, self._samples())
@@ -165,8 +165,8 @@ class RidgeHead(StatisticsHead):
         return 1 / int(self.seen.sum())
 
     def _samples(self) -> int | None:
-        """Return how many samples there are, as far as it is known: what fades has weights only."""
-        return None if self.fades else int(self.statistics.total)
+        """Return how many samples there are, where their weights do not hide it."""
+        return None if self.fades or self.statistics.weighted else int(self.statistics.total)
 
 
 def check_penalty(penalty: object) -> Penalty:

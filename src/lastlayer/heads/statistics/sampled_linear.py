@@ -1,6 +1,7 @@
 """A softmax layer trained on samples of class Gaussians: the nn.Linear that does not forget."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -65,8 +66,7 @@ class SampledLinearHead(GaussianHead):
     @property
     def abilities(self) -> Abilities:
         """Every class has a scatter of its own; answers are a linear layer's."""
-        able = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
-        return Abilities(linear=True, **able)
+        return replace(super().abilities, forgets_class=True, leaves_out=False)
 
     def _why_not(self, ability: str) -> str:
         return "it is trained anew on samples of its classes, which one row less would redraw"

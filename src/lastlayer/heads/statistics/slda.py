@@ -97,17 +97,17 @@ class SldaHead(StatisticsHead):
         self.weight = torch.cholesky_solve(mean.mT, root).mT
         self.bias = -0.5 * (mean * self.weight).sum(dim=1)
         if self.options["prior"] == "empirical":
-            self.bias = self.bias + (s.count.to(mean.dtype) / s.total).log()
+            self.bias = self.bias + (s.count / s.total).log()
 
     def _make_root(self) -> Tensor:
         s = self.statistics
         if self.preset == "exact":
             root = shared_root(s, self.options["shrinkage"])
         else:
-            root = factor(_shrink_to_identity(s.pooled_scatter() / max(s.total, 1)))
+            root = factor(_shrink_to_identity(s.pooled_scatter() / (s.total or 1.0)))
         if root is None:
             raise DataError(
-                f"the covariance must be invertible, got a singular one of {s.total} "
+                f"the covariance must be invertible, got a singular one of {s.total:g} "
                 f"samples with {self.in_features} features: make the head with a larger shrinkage"
                 + ("" if self.options["shrinkage"] == "oas" else ", or with 'oas'")
             )

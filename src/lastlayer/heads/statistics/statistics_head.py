@@ -99,16 +99,23 @@ class StatisticsHead(Head):
         if self.fades:
             return Abilities(linear=True)
         own = self._unfolded.kind != "pooled"
-        able = {"order_free": True, "merges": True, "forgets": True, "leaves_out": True}
-        return Abilities(linear=True, forgets_class=own, **able)
+        able = {"order_free": True, "merges": True, "forgets": True, "weighs": True}
+        # Of a row that weighs no whole number nobody knows what goes with it.
+        plain = not bool(self._unfolded.weighted)
+        return Abilities(linear=True, forgets_class=own, leaves_out=plain, **able)
 
     @property
     def class_counts(self) -> Tensor:
-        """How many samples (n_classes,) of each class it has learned; those that fade count too."""
+        """How many samples (n_classes,) of each class it has learned; those that fade count too.
+
+        Where samples weigh, it is what they weigh together.
+        """
         with self.lock:
             self._settle()
             known = self.statistics
-            return (known.observed if isinstance(known, FadingStatistics) else known.count).clone()
+            if isinstance(known, FadingStatistics):
+                return known.observed.clone()
+            return known.count.clone() if known.weighted else known.count.long()
 
     @property
     def proof(self) -> str:
@@ -165,8 +172,8 @@ class StatisticsHead(Head):
         root = shared_root(self.statistics)
         return root if root is not None else torch.eye(self.in_features).to(self.statistics.mean)
 
-    def _forget(self, z: Tensor, y: Tensor) -> None:
-        self.statistics.remove(z, y)
+    def _forget(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
+        self.statistics.remove(z, y, *weight)
         self._take_counts()
 
     def _forget_class(self, y: int) -> None:
@@ -182,9 +189,9 @@ class StatisticsHead(Head):
         if not self._wait(z, y, most):
             super()._observe(z, y, most)
 
-    def _take(self, z: Tensor, y: Tensor, most: int) -> None:
-        if not self._wait(z, y, most):
-            super()._take(z, y, most)
+    def _take(self, z: Tensor, y: Tensor, most: int, *weight: Tensor) -> None:
+        if weight or not self._wait(z, y, most):
+            super()._take(z, y, most, *weight)
 
     def _wait(self, z: Tensor, y: Tensor, most: int) -> bool:
         """Put a small batch of known classes aside, if there is room for it."""
@@ -201,8 +208,8 @@ class StatisticsHead(Head):
         self.__dict__["_stale"] = True  # nn.Module's way takes longer than what is done here
         return self._unfolded.wait(z, y)
 
-    def _learn(self, z: Tensor, y: Tensor) -> None:
-        self._unfolded.add(z, y)
+    def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
+        self._unfolded.add(z, y, *weight)
 
     def _grow(self, n_classes: int) -> None:
         self._unfolded.grow(n_classes)
@@ -225,6 +232,8 @@ class StatisticsHead(Head):
     def _why_not(self, ability: str) -> str:
         if self.fades:
             return "what fades depends on the order of its data; without half_life it can"
+        if ability == "leaves_out":
+            return "some of its samples had weights that are no whole numbers"
         return (
             "it keeps one scatter for all classes; call forget(z, y) with the samples of the "
             "class, or make the head with per_class_scatter=True"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lastlayer.core.tensors import LARGEST, are_usable, bad_features
 from lastlayer.heads.statistics.moments import (
+    TINY,
     Groups,
     add_gram,
     alone_in_class,
@@ -23,6 +24,7 @@ from lastlayer.heads.statistics.moments import (
     spread_within,
     sums,
 )
+from lastlayer.heads.weights import GONE
 
 if TYPE_CHECKING:
     from lastlayer.heads.statistics.class_statistics import ClassStatistics
@@ -40,21 +42,27 @@ class Change(NamedTuple):
     sign: int  # 1 if they come, −1 if they go
     old: Tensor  # (k, h) the means before
     own: Tensor  # (k, h) the means of these rows
-    before: Tensor  # (k,) int64 samples before
-    after: Tensor  # (k,) int64
-    n: Tensor  # (k,) before and after in float64
-    left: Tensor
+    n: Tensor  # (k,) samples before
+    left: Tensor  # (k,) and after
     space: Tensor  # (k, h) to work in
 
     def centre(self) -> Tensor:
         """Return what the rows are measured from, in the space to work in: old + move·m."""
-        move = 1 - (self.n / self.left.clamp(min=1)).sqrt()
+        move = 1 - (self.n / self.left.clamp(min=TINY)).sqrt()
         if self.sign < 0:
-            move = move.masked_fill(self.after == 0, 0)
+            move = move.masked_fill(self.left == 0, 0)
         return torch.lerp(self.old, self.own, move[:, None], out=self.space)
 
 
-def update(s: "ClassStatistics", z: Tensor, y: Tensor, sign: int, *, look: bool = False) -> None:
+def update(
+    s: "ClassStatistics",
+    z: Tensor,
+    y: Tensor,
+    sign: int,
+    *,
+    weight: Tensor | None = None,
+    look: bool = False,
+) -> None:
     """Add or remove a batch, piece by piece, with one matrix product for each.
 
     Args:
@@ -62,6 +70,7 @@ def update(s: "ClassStatistics", z: Tensor, y: Tensor, sign: int, *, look: bool 
         z: features (n, h).
         y: their classes (n,).
         sign: 1 to add, −1 to remove.
+        weight: what each row weighs (n,), above 0, in float64; None: 1.
         look: whether the values are not yet known to be finite: they are looked at on the way.
     """
     _own_scatter(s)
@@ -82,8 +91,9 @@ def update(s: "ClassStatistics", z: Tensor, y: Tensor, sign: int, *, look: bool 
         for name in names:
             s.log.keep(s.held(name), own)
     finite = torch.ones((), dtype=torch.bool, device=s.device)
-    for rows, classes in pieces(z, y, s.device, most):
-        largest = _update_by(s, rows, classes, sign, log=not (several or afresh))
+    for rows, *of in pieces((z, y) if weight is None else (z, y, weight), s.device, most):
+        groups = group(of[0], s.count.numel(), *of[1:])
+        largest = _update_by(s, rows, groups, sign, log=not (several or afresh))
         if look:  # NaN and infinity show in the extremes; the answer is read once, below
             if largest is None:
                 largest = torch.stack(rows.aminmax()).abs().amax()
@@ -92,16 +102,18 @@ def update(s: "ClassStatistics", z: Tensor, y: Tensor, sign: int, *, look: bool 
         raise bad_features(z)
 
 
-def _update_by(s: "ClassStatistics", z: Tensor, y: Tensor, sign: int, log: bool) -> Tensor | None:
+def _update_by(
+    s: "ClassStatistics", z: Tensor, groups: Groups, sign: int, log: bool
+) -> Tensor | None:
     """Fold in one piece; return no less than its largest value, or None if that is not known.
 
     With k samples of a class that had n, m their own mean from its mean, the scatter grows by
     Σ rrᵀ where each sample d from that mean is moved to r = d − (1 − √(n/(n+k)))·m, and shrinks
-    by Σ rrᵀ with r = d + (√(n/(n−k)) − 1)·m when they leave; r = d when all do.
+    by Σ rrᵀ with r = d + (√(n/(n−k)) − 1)·m when they leave; r = d when all do. Where rows weigh, k
+    is what they weigh together, m their weighted mean, and the sum is Σ w rrᵀ.
     """
-    groups = group(y, s.count.numel())
     if s.kind == "pooled":
-        _update_pooled(s, z, y, groups, sign, log)
+        _update_pooled(s, z, groups, sign, log)
         return None
     if s.kind == "none":
         # Asking where digits cancel would make a GPU wait: it needs no norms.
@@ -115,13 +127,13 @@ def _update_by(s: "ClassStatistics", z: Tensor, y: Tensor, sign: int, log: bool)
     return None
 
 
-def _update_pooled(
-    s: "ClassStatistics", z: Tensor, y: Tensor, groups: Groups, sign: int, log: bool
-) -> None:
+def _update_pooled(s: "ClassStatistics", z: Tensor, groups: Groups, sign: int, log: bool) -> None:
     """Fold in one piece with one product, of rows in any order."""
     moved = rest = room("rows", len(z), z)
-    alone = alone_in_class(groups) if sign > 0 and _in_place(s) else None
+    plain = sign > 0 and groups.weight is None and _in_place(s)
+    alone = alone_in_class(groups) if plain else None
     if alone is not None:
+        y = groups.classes[groups.place]
         _add_alone(s, z, y[alone], alone, moved[: len(alone)], log)
         others = (groups.size > 1)[groups.place].nonzero().flatten()
         z, rest = chosen(z, others, room("others", len(others), z)), moved[len(alone) :]
@@ -129,6 +141,8 @@ def _update_pooled(
     if len(rest):
         change = _change(s, z, groups, sign, log)
         measured_from(z, change.centre(), groups, out=rest)
+        if groups.weight is not None:
+            rest *= groups.weight.sqrt()[:, None]
         _write(s, change, log)
     before = s.scatter.diagonal().sum()
     add_gram(s.scatter, moved, sign)
@@ -149,7 +163,7 @@ def _add_alone(
         log: whether what is overwritten may have to be put back.
     """
     old, before = _rows_of(s, y, log), s.count[y]
-    n = before.to(old.dtype)[:, None]
+    n = before[:, None]
     step = chosen(z, which, moved).sub_(old).div_(n + 1)
     if log:
         s.log.keep(s.mean, y, old)
@@ -168,31 +182,32 @@ def _change(
 ) -> Change:
     """Return how the means of some classes change with their rows, whose norms are noted."""
     afresh = groups.whole and not _in_place(s)
-    before = s.count if afresh else s.count[groups.classes]
+    n = s.count if afresh else s.count[groups.classes]
     old = s.mean if groups.whole else _rows_of(s, groups.classes, log)
     if groups.whole and log:
         s.log.keep(old)
-    own = sums(z, groups, norms).div_(groups.size.clamp(min=1)[:, None])
-    after = before + sign * groups.size.to(torch.int64)
-    n, left = before.to(own.dtype), after.to(own.dtype)
+    own = sums(z, groups, norms).div_(groups.size.clamp(min=TINY)[:, None])
+    left = n + sign * groups.size
+    if sign < 0:  # weights that are no whole numbers leave rounding
+        left.masked_fill_(left <= GONE * n, 0)
     space = torch.empty_like(own) if afresh else room("centres", len(own), own)
-    return Change(groups, sign, old, own, before, after, n, left, space)
+    return Change(groups, sign, old, own, n, left, space)
 
 
 def _write(s: "ClassStatistics", change: Change, log: bool) -> Tensor:
     """Write the new means and counts of the classes that change; return these means."""
     classes, whole = change.groups.classes, change.groups.whole
-    share = change.sign * change.groups.size / change.left.clamp(min=1)
+    share = change.sign * change.groups.size / change.left.clamp(min=TINY)
     out = s.mean if whole and _in_place(s) else change.space
     new = torch.lerp(change.old, change.own, share[:, None], out=out)
     if change.sign < 0:
-        new.masked_fill_((change.after == 0)[:, None], 0)
+        new.masked_fill_((change.left == 0)[:, None], 0)
     if whole and not _in_place(s):
-        s.mean, s.count = new, change.after
+        s.mean, s.count = new, change.left
         return new
     if not whole:
         _overwrite(s, s.mean, classes, new, change.old, log)
-    _overwrite(s, s.count, classes, change.after, change.before, log)
+    _overwrite(s, s.count, classes, change.left, change.n, log)
     return new
 
 
@@ -203,7 +218,7 @@ def _add_spread(
     groups, n, left = change.groups, change.n, change.left
     more = spread_within(z, change.own, groups, norms)
     step = torch.sub(change.own, change.old, out=change.space)
-    weight = groups.size * torch.where(left > 0, n / left.clamp(min=1), 1)
+    weight = groups.size * torch.where(left > 0, n / left.clamp(min=TINY), 1)
     more += weight * torch.linalg.vector_norm(step, dim=1).square_()
     spread = s.spread[groups.classes]
     _overwrite(s, s.spread, groups.classes, spread + change.sign * more, spread, log)
@@ -222,6 +237,8 @@ def _add_scatter(s: "ClassStatistics", z: Tensor, change: Change) -> Tensor:
         add_gram(s.scatter, v)
         return s.scatter.diagonal().sum()
     rows = measured_from(z, change.centre(), groups)
+    if groups.weight is not None:
+        rows *= groups.weight.sqrt()[:, None]
     for i, c in enumerate(groups.classes.tolist()):
         own = rows[groups.place == i]
         if len(own):
