@@ -69,6 +69,8 @@ class HeadCard:
     abilities: Abilities
     refresh: Callable[[int, int], float] = lambda h, n_classes: 0.0
     """(features, classes) → multiplications before it answers again; 0: no more than an answer."""
+    answer: Callable[[int, int, int], float] = lambda h, n_classes, n: float(h * n_classes)
+    """(features, classes, samples) → multiplications of one answer."""
     arguments: tuple[str, ...] = ()  # what its class is called with, before the sizes
     lr: float | None = None  # its learning rate, if it is trained by gradient
     starts: tuple[str, ...] = ()  # preset "paper": how its first rows may be drawn, default first
@@ -154,6 +156,11 @@ def _mapped_size(h: int, n_classes: int, n: int) -> int:
     return statistics + 8 * WIDTH * h + (n * 8 * (h + 1) if n < MAP_ROWS else 8 * h)
 
 
+def _mapped_answer(h: int, n_classes: int, n: int) -> float:
+    """Return the multiplications of an answer behind a map of the default width."""
+    return float(WIDTH * (h + n_classes))
+
+
 _CARDS = (
     _layer(
         "linear",
@@ -223,6 +230,7 @@ _CARDS = (
         use="classes of any shape; keeps all features",
         state="every row and its label, float32",
         size=lambda h, n_classes, n: n * (4 * h + 8),
+        answer=lambda h, n_classes, n: float(h * n),
         abilities=Abilities(keeps_samples=True, leaves_out=True, **_ONE_PASS),
         colour="#e69f00",
         marker="M1,0L-.8,1V-1Z",
@@ -291,6 +299,7 @@ _CARDS = (
         use="the first choice with random_slda, whatever the drift; larger and slower than slda",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=_mapped_size,
+        answer=_mapped_answer,
         abilities=Abilities(**_POOLED),
         refresh=lambda h, n_classes: 5 * WIDTH**3,
         colour="#aa00ff",
@@ -313,6 +322,7 @@ _CARDS = (
         use="the first choice with random_ridge, whatever the drift; every class weighs the same",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
+        answer=_mapped_answer,
         abilities=Abilities(**_POOLED),
         refresh=lambda h, n_classes: 2 * WIDTH**3,
         colour="#990066",
@@ -331,6 +341,7 @@ _CARDS = (
         use="few classes with many samples, each with a shape of its own",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
+        answer=lambda h, n_classes, n: float(h * h * n_classes),
         abilities=Abilities(leaves_out=True, weighs=True, **_ONE_PASS),
         refresh=lambda h, n_classes: 2 * n_classes * h**3,
         colour="#9977ff",

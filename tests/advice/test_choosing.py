@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from lastlayer.advice.choosing import Scores, choose
+from lastlayer.advice.choosing import Scores, choose, much_cheaper
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
+from lastlayer.catalogue import all_heads
 from lastlayer.data import FeatureSet
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.judge import Judgement, Verdict, judge
@@ -48,11 +49,35 @@ def test_a_thriftier_one_takes_its_place_if_shown_to_be_as_good():
     assert choice.behind["mean"].high < 0.005
 
 
-def test_a_thriftier_one_within_noise_is_only_named():
+def test_a_much_cheaper_one_within_noise_takes_its_place():
     answers = {"mean": _wrong(slice(0, 1010)), "knn": _wrong(slice(1000, 2000))}
     choice = choose(*_judgement(answers), Needs())
+    assert (choice.head, choice.best) == ("mean", "knn")
+    assert choice.behind["mean"].low <= 0 < choice.behind["mean"].value < 0.005
+
+
+def test_a_much_cheaper_one_within_noise_is_only_named_if_it_lost_more():
+    answers = {"mean": _wrong(slice(0, 160), n=1000), "knn": _wrong(slice(150, 300), n=1000)}
+    choice = choose(*_judgement(answers), Needs())
+    assert choice.behind["mean"].low <= 0
+    assert choice.behind["mean"].value == pytest.approx(0.01)
     assert choice.head == "knn"
     assert choice.level == ("mean",)
+
+
+def test_what_is_only_a_little_cheaper_is_only_named():
+    answers = {"slda": _wrong(slice(0, 1010)), "ridge": _wrong(slice(1000, 2000))}
+    choice = choose(*_judgement(answers), Needs())
+    assert choice.head == "ridge"
+
+
+@pytest.mark.parametrize("size", [(384, 150, 15_000), (64, 10, 300), (2048, 2, 10**6), (3, 2, 4)])
+def test_of_two_heads_at_most_one_is_much_cheaper(size):
+    names = all_heads()
+    cheaper = {(a, b) for a in names for b in names if much_cheaper(a, b, size)}
+    assert not {(b, a) for a, b in cheaper} & cheaper
+    # Nor do three go round in a ring: the choice ends.
+    assert not any((c, a) in cheaper for a, b in cheaper for b2, c in cheaper if b == b2)
 
 
 def test_identical_heads_are_one_line_and_the_thriftier_is_chosen():

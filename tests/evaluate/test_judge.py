@@ -188,3 +188,28 @@ class Here:
     """In the place of threads, so that what is made can be watched."""
 
     map = staticmethod(map)
+
+
+def test_what_is_slow_to_learn_and_behind_is_judged_once(monkeypatch):
+    random = torch.Generator().manual_seed(0)
+    y = torch.arange(600) % 2
+    z = torch.randn(600, 2, generator=random)
+    z = torch.stack([z[:, 0] + 4 * y, 40 * z[:, 1]], dim=1)  # the second feature says nothing
+    stream = lay_out(ll.FeatureSet(z, {"y": y}), None)
+    assert not judge(stream, ["slda", "knn"], curves=False).left_out
+    monkeypatch.setattr("lastlayer.evaluate.judge.SLOW", 0.0)
+    found = judge(stream, ["slda", "knn"], curves=False)
+    assert list(found.verdicts) == ["slda"]
+    assert "slda is right" in found.left_out["knn"]
+    assert len(found.right("slda")) == 600
+
+
+def test_what_is_slow_is_judged_again_where_nothing_as_able_is_better(monkeypatch):
+    """What --linear or --no-samples would ask for is not dropped for a head that is neither."""
+    random = torch.Generator().manual_seed(0)
+    z = torch.randn(600, 2, generator=random)
+    y = (z.square().sum(1) > 1.4).long()
+    monkeypatch.setattr("lastlayer.evaluate.judge.SLOW", 0.0)
+    found = judge(lay_out(ll.FeatureSet(z, {"y": y}), None), ["slda", "knn", "qda"], curves=False)
+    assert share_right(found, "slda") < share_right(found, "knn") - 0.2
+    assert not found.left_out

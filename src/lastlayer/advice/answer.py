@@ -17,7 +17,7 @@ from lastlayer.advice.references import (
     Finer,
     References,
     finer_labels,
-    on_test_rows,
+    on_fresh_rows,
     retrained,
 )
 from lastlayer.advice.stream_words import Description, describe
@@ -32,10 +32,11 @@ from lastlayer.data.class_labels import text_labels
 from lastlayer.data.features import TrainingFeatures
 from lastlayer.estimator import HeadClassifier
 from lastlayer.evaluate.judge import Judgement, judge
-from lastlayer.evaluate.stream import Stream, check_classes, lay_out
+from lastlayer.evaluate.stream import Stream, check_classes, judged_by, lay_out
 from lastlayer.scenarios import Scenario, ScenarioSpec
 from lastlayer.study.comparison import head_names
 
+VALIDATED = 500  # validation rows from which on heads are chosen by them
 PIECE = 1 << 16  # rows that a head without gradient is fitted with at once
 
 # How much of the work is done when the stream is described, the heads are judged, and the
@@ -55,7 +56,8 @@ class Advice:
     why: Why
     references: References
     finer: tuple[Finer, ...]
-    tested: References | None
+    validated: References | None  # on validation rows that are too few to choose by
+    tested: References | None  # on test rows
 
     @property
     def head(self) -> str:
@@ -139,8 +141,9 @@ def advise(
     """Say which head suits a stream, chosen on rows held out of its training data.
 
     Args:
-        data: training and test features, or training features alone. Test rows are used once,
-            after the choice.
+        data: training and test features, or training features alone. Heads are chosen by 500
+            validation rows or more, which no head learns, or else by held-out training rows. Test
+            rows are used once, after the choice.
         scenario: a name ("cifar10"), a kind such as "incremental:5", "lifelong:session",
             "nested:fine/coarse" or "mixed:month" (docs/scenarios.md), or a Scenario of these data;
             None: everything at once.
@@ -175,19 +178,35 @@ def advise(
     laid_out = lay_out(data, scenario, group)
     check_classes(laid_out)
     stream = describe(laid_out, seed)
+    fresh, splits = laid_out.validation, None
+    if fresh is not None and len(fresh) >= VALIDATED:
+        laid_out, split = judged_by(laid_out, fresh)
+        fresh, splits = None, [split]
 
     def judging(done: float, total: float) -> None:
         tell(DESCRIBED + (JUDGED - DESCRIBED) * done / total, 1.0)
 
-    judgement = judge(laid_out, heads, seed=seed, vectors_of=frozenset([LINEAR]), progress=judging)
+    judgement = judge(
+        laid_out,
+        heads,
+        seed=seed,
+        splits=splits,
+        vectors_of=frozenset([LINEAR]),
+        progress=judging,
+    )
     choice = choose(laid_out, judgement, needs, seed)
     why = explain(laid_out, judgement, choice)
     tell(JUDGED, 1.0)
     references = retrained(laid_out, judgement, choice.head, seed)
     finer = finer_labels(laid_out, judgement, choice.head, seed)
     tell(TRAINED, 1.0)
-    tested = on_test_rows(laid_out, judgement, choice.head, seed)
-    return Advice(laid_out, needs, stream, judgement, choice, why, references, tuple(finer), tested)
+    validated, tested = (
+        on_fresh_rows(laid_out, rows, judgement, choice.head, seed)
+        for rows in (fresh, laid_out.test)
+    )
+    return Advice(
+        laid_out, needs, stream, judgement, choice, why, references, tuple(finer), validated, tested
+    )
 
 
 def _table(judgement: Judgement, choice: Choice) -> pl.DataFrame:

@@ -14,7 +14,8 @@ from lastlayer.errors import DataError, OptionError
 from lastlayer.evaluate.judge import Judgement
 from lastlayer.evaluate.stream import Stream
 
-MARGIN = 0.005  # a thriftier head may be shown to lose less than this
+MARGIN = 0.005  # a cheaper head may lose less than this
+MUCH, AS_MUCH = 10.0, 2.0  # times less work or memory is much cheaper; times more is no worse
 LEVEL = 0.95  # of all intervals
 DRAWS = 1000  # of the bootstrap
 ALIKE = 0.995  # heads that answer the same for this share of the rows are one line
@@ -164,7 +165,8 @@ def choose(stream: Stream, judgement: Judgement, needs: Needs, seed: int = 0) ->
         raise OptionError(_nobody(needs, judgement, sizes))
     best = _best(scores, free)
     behind = scores.behind(best, [name for name in free if name != best])
-    head = min([best, *(name for name, b in behind.items() if b.high < MARGIN)], key=_thrift)
+    size = h, stream.n_classes, n
+    head = _cheapest(best, behind, size)
     lines = _lines(judgement, scores)
     level = [lines[name] for name, b in behind.items() if b.low <= 0]
     mine = {lines[head], lines[best]}
@@ -182,6 +184,46 @@ def choose(stream: Stream, judgement: Judgement, needs: Needs, seed: int = 0) ->
         guess=stream.names[common],
         learned=over_guess[best].high < 0,
     )
+
+
+def _cheapest(best: str, behind: Mapping[str, Interval], size: tuple[int, int, int]) -> str:
+    """Return the head to advise: the best, or a cheaper one that loses next to nothing.
+
+    The thriftiest of those that are shown to lose less than the margin; then, as long as there is
+    one, the best of those that are much cheaper still, are not shown to be behind, and on these
+    rows lose less than the margin too.
+    """
+    head = min([best, *(name for name, b in behind.items() if b.high < MARGIN)], key=_thrift)
+    near = [name for name, b in behind.items() if b.low <= 0 and b.value < MARGIN]
+    while cheaper := [name for name in near if much_cheaper(name, head, size)]:
+        head = min(cheaper, key=lambda name: (behind[name].value, _thrift(name)))
+    return head
+
+
+def much_cheaper(name: str, other: str, size: tuple[int, int, int]) -> bool:
+    """Return whether one head costs much less to use than another.
+
+    It keeps no rows where the other keeps them all, or learns in one pass where the other needs
+    many, and answers with at most twice the work; or it is no worse in this, and takes a tenth of
+    the work or a tenth of the memory, and of the other at most twice as much.
+
+    Args:
+        name: the one.
+        other: the other.
+        size: of features, the classes, and the rows that are learned.
+
+    >>> much_cheaper("random_slda", "qda", (384, 150, 15_000))
+    True
+    >>> much_cheaper("slda", "ridge", (384, 150, 15_000))
+    False
+    """
+    one, two = card_of(name), card_of(other)
+    work = one.answer(*size) / two.answer(*size)
+    memory = one.size(*size) / two.size(*size)
+    kept, like = thrift(name)[:2], thrift(other)[:2]
+    if kept != like:
+        return kept < like and work <= AS_MUCH
+    return min(work, memory) <= 1 / MUCH and max(work, memory) <= AS_MUCH
 
 
 def score(stream: Stream, judgement: Judgement, common: int, seed: int = 0) -> Scores:

@@ -9,10 +9,11 @@ from torch import Tensor
 from lastlayer.advice.choosing import Interval, Scores, units_of
 from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of
+from lastlayer.data import FeatureSet
 from lastlayer.evaluate.costs import too_large_to_retrain
 from lastlayer.evaluate.judge import Judgement, judge
 from lastlayer.evaluate.softmax import reference
-from lastlayer.evaluate.stream import Split, Stream
+from lastlayer.evaluate.stream import Stream, judged_by
 from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.maps import ROWS
 
@@ -114,26 +115,19 @@ def _map_of(head: str, stream: Stream) -> FeatureMap | None:
     return found.fit(stream.z[rows].float(), provisional=provisional)
 
 
-def on_test_rows(
-    stream: Stream, judgement: Judgement, head: str, seed: int = 0
+def on_fresh_rows(
+    stream: Stream, rows: FeatureSet | None, judgement: Judgement, head: str, seed: int = 0
 ) -> References | None:
     """Train the advised head, the linear layer and the references on all training rows, and test.
 
     Called once, after the choice, with the learning rates found before it.
     """
-    if stream.test_z is None or stream.test_y is None:
+    if rows is None:
         return None
-    n, m = len(stream.y), len(stream.test_y)
-    whole = replace(
-        stream,
-        y=torch.cat([stream.y, stream.test_y]),
-        group=None,
-        n_classes=max(stream.n_classes, 1 + int(stream.test_y.max())),
-    )
-    tested = Split(stream.tasks, torch.arange(n, n + m), stream.test_z)
+    whole, split = judged_by(replace(stream, source=None), rows)
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     rates = {name: judgement.verdicts[name].lr for name in heads}
-    found = judge(whole, heads, seed=seed, splits=[tested], rates=rates, curves=False)
+    found = judge(whole, heads, seed=seed, splits=[split], rates=rates, curves=False)
     return retrained(whole, found, head, seed, at_once=False)
 
 

@@ -1,7 +1,8 @@
 """The stream in words: what arrives when, what moves, and what is odd."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,11 +14,14 @@ from lastlayer.evaluate.stream import Stream
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+ALIKE = 0.05  # rows with a near-copy, from which on that is said
 SHUFFLES = 199  # of the test whether classes move
 FALSE_ALARM = 0.01  # how often it tells of a class that moves where none does
 MOVED_ROWS = 10_000  # at most are looked at for it
 MOVED_SIZE = 32  # features they are projected to
 NEIGHBOURS = 5
+AROUND = 20  # neighbours among which a near-copy stands out
+CHANCE = 0.01  # of the rows that stand out so without one
 ASKED_ROWS = 2_000  # of whose neighbours the labels are looked at
 AMONG_ROWS = 20_000
 HASHED = 1 << 20  # numbers at a time
@@ -39,6 +43,7 @@ class Description:
     conflicting: int  # training rows that are there more than once, with different labels
     odd: tuple[int, ...]  # asked rows whose neighbours all carry another label
     asked: int  # rows whose neighbours were looked at
+    near: float  # share of them that have a near-copy
     sentences: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -62,10 +67,11 @@ def describe(stream: Stream, seed: int = 0) -> Description:
     kind = _kind(presence)
     moved, shift = moved_classes(stream, returning, seed) if returning else ((), None)
     duplicates, copies, conflicting = _duplicates(stream)
-    odd, asked = odd_rows(stream, seed)
-    found = Description(
-        kind, presence, returning, moved, shift, duplicates, copies, conflicting, odd, asked, ()
-    )
+    odd, asked, near = look_around(stream, seed)
+    if stream.group is not None:
+        near = 0.0  # rows of one source may be alike: they are held out together
+    about = (moved, shift, duplicates, copies, conflicting, odd, asked, near)
+    found = Description(kind, presence, returning, *about, sentences=())
     sentences = (
         *_arrivals(found),
         *_movement(found, stream),
@@ -73,7 +79,7 @@ def describe(stream: Stream, seed: int = 0) -> Description:
         *_oddities(found, stream),
         *stream.notes,
     )
-    return Description(**{**vars(found), "sentences": tuple(sentences)})
+    return replace(found, sentences=tuple(sentences))
 
 
 def _presence(stream: Stream) -> NDArray[np.int64]:
@@ -196,24 +202,47 @@ def _hashes(z: Tensor) -> NDArray[np.int64]:
     return np.concatenate(found)
 
 
-def odd_rows(stream: Stream, seed: int = 0) -> tuple[tuple[int, ...], int]:
-    """Return rows whose nearest neighbours all have another label, and how many were checked."""
+def look_around(stream: Stream, seed: int = 0) -> tuple[tuple[int, ...], int, float]:
+    """Look at the nearest neighbours of rows drawn from a stream.
+
+    Returns the rows whose nearest neighbours all have another label, how many were looked at, and
+    the share of them that have a near-copy: a neighbour that much nearer than the others that it
+    happens to one row in a hundred where rows are spread evenly, in as many dimensions as these.
+    """
     random = torch.Generator().manual_seed(seed)
     rows = stream.rows[torch.randperm(len(stream.rows), generator=random)]
     among, asked = rows[:AMONG_ROWS], rows[:ASKED_ROWS]
     if len(among) <= NEIGHBOURS:
-        return (), 0
+        return (), 0, 0.0
     z = stream.z[among].double()
     square = z.square().sum(1)
-    odd = []
+    odd, far = [], []
     for start in range(0, len(asked), 256):
         own = torch.arange(start, min(start + 256, len(asked)))
         distance = square - 2 * z[own] @ z.T
         distance[torch.arange(len(own)), own] = torch.inf
-        nearest = distance.topk(NEIGHBOURS, largest=False).indices
+        found = distance.topk(min(AROUND, len(among) - 1), largest=False)
+        nearest = found.indices[:, :NEIGHBOURS]
         other = (stream.y[among][nearest] != stream.y[asked][own, None]).all(dim=1)
         odd.append(asked[own[other]])
-    return tuple(sorted(torch.cat(odd).tolist())), len(asked)
+        far.append((found.values + square[own, None]).clamp(min=0).sqrt())
+    return tuple(sorted(torch.cat(odd).tolist())), len(asked), _near(torch.cat(far))
+
+
+def _near(far: Tensor) -> float:
+    """Return the share of near-copies by the distances (n, 2 k) of neighbours, ascending.
+
+    Spread evenly in D dimensions, the k-th distance over the last, to the power of D, has the
+    median ½; the first over the k-th is the least of k − 1 uniform numbers.
+    """
+    k = far.shape[1] // 2
+    if k < 2:
+        return 0.0
+    first, middle, last = far[:, 0], far[:, k - 1], far[:, 2 * k - 1].clamp(min=1e-300)
+    usual = min(max(float((middle / last).median()), 1e-9), 1 - 1e-9)
+    dimensions = math.log(0.5) / math.log(usual)
+    limit = (1 - (1 - CHANCE) ** (1 / (k - 1))) ** (1 / dimensions)
+    return max(float((first < limit * middle).double().mean()) - CHANCE, 0.0)
 
 
 def _arrivals(found: Description) -> list[str]:
@@ -301,6 +330,11 @@ def _oddities(found: Description, stream: Stream) -> list[str]:
         sentences.append(
             f"{found.copies} training {copies}, so held-out rows are easier than new ones: drop "
             "the copies, or name the source of each row with --group."
+        )
+    if found.near >= ALIKE:
+        sentences.append(
+            f"{found.near:.0%} of the rows have a near-copy, a row much nearer than all others: "
+            "held-out rows are easier than new ones, unless --group names where rows come from."
         )
     if found.conflicting:
         occur = _plural(found.conflicting, "row occurs", "rows occur")

@@ -1,12 +1,14 @@
 """The answer and its reasons in words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from lastlayer.advice.choosing import MARGIN, Interval
 from lastlayer.advice.needs import time_in_words
+from lastlayer.advice.references import References
+from lastlayer.advice.stream_words import ALIKE
 from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of, size_in_words, thrift
 
@@ -23,8 +25,8 @@ _REPAIRS = {
 
 
 def answer_of(advice: "Advice") -> str:
-    """Return the sentence that says which head to use, preceded by what matters even more."""
-    choice, references, judgement = advice.choice, advice.references, advice.judgement
+    """Return which head to use and what its interval covers, preceded by what matters even more."""
+    choice, references = advice.choice, advice.references
     first, use = "", "Use"
     price = references.price()
     if price is not None and price[1].value > WORTH_SAYING:
@@ -41,21 +43,47 @@ def answer_of(advice: "Advice") -> str:
             ),
             "use",
         )
-    rows = sum(map(len, judgement.held_y))
-    times = f" in {len(judgement.splits)} splits" if len(judgement.splits) > 1 else ""
-    text = (
-        f"{first}{use} {choice.head}: it gets {_accuracy(choice.scores.accuracy(choice.head))} of "
-        f"{rows} held-out rows right{times}"
-    )
+    reached = _accuracy(choice.scores.accuracy(choice.head))
+    text = f"{first}{use} {choice.head}: it gets {reached} of {_judged_by(advice)} right"
     if choice.level:
         are = "is" if len(choice.level) == 1 else "are"
-        return f"{text}; {_few(choice.level)} {are} too close to tell apart from it."
-    if choice.twins:
+        text += f"; {_few(choice.level)} {are} too close to tell apart from it."
+    elif choice.twins:
         give = "gives" if len(choice.twins) == 1 else "give"
-        return f"{text}; {_few(choice.twins)} {give} the same answers."
-    needs = advice.needs
-    fits = " that meets " + " ".join(map(needs.words, needs.given)) if needs.given else ""
-    return f"{text}, more than any other{fits}."
+        text += f"; {_few(choice.twins)} {give} the same answers."
+    elif choice.head != choice.best:
+        text += f"; {choice.best} is the best, but costs more."
+    else:
+        needs = advice.needs
+        fits = " that meets " + " ".join(map(needs.words, needs.given)) if needs.given else ""
+        text += f", more than any other{fits}."
+    return f"{text} {_covered(advice)}"
+
+
+def _judged_by(advice: "Advice") -> str:
+    judgement = advice.judgement
+    rows, splits = sum(map(len, judgement.held_y)), len(judgement.splits)
+    if judgement.splits[0].held_z is not None:
+        return f"{rows} validation rows"
+    return f"{rows} held-out rows" + (f" in {splits} splits" if splits > 1 else "")
+
+
+def _covered(advice: "Advice") -> str:
+    """Return what the interval covers, and what fresh rows say of it."""
+    head, fresh = advice.head, advice.tested or advice.validated
+    which = "test" if advice.tested is not None else "validation"
+    if fresh is None:
+        if advice.stream.near >= ALIKE:
+            return (
+                f"The interval is for rows as much alike as these: {advice.stream.near:.0%} have a "
+                "near-copy here, so new rows are likely harder."
+            )
+        return "The interval is for new rows that are drawn as these were."
+    expected, found = advice.choice.scores.accuracy(head), fresh.scores.accuracy(head)
+    if found.high < expected.low:
+        harder = f"The {fresh.rows} {which} rows are harder: {_accuracy(found)}"
+        return f"{harder}; expect that of new rows."
+    return f"Of {fresh.rows} {which} rows it gets {_accuracy(found)}."
 
 
 def reasons_of(advice: "Advice") -> tuple[str, ...]:
@@ -66,11 +94,7 @@ def reasons_of(advice: "Advice") -> tuple[str, ...]:
 def _choice(advice: "Advice") -> list[str]:
     choice, said = advice.choice, []
     if choice.head != choice.best:
-        behind = choice.behind[choice.head]
-        said.append(
-            f"{choice.best} is the best on the held-out rows; {choice.head} needs less and is "
-            f"shown to lose less than {100 * MARGIN:.1f} points ({behind} behind)."
-        )
+        said.append(_instead(advice))
     if choice.twins:
         said.append(
             f"{_few([choice.head, *choice.twins])} give the same answers on these rows: the one "
@@ -78,13 +102,36 @@ def _choice(advice: "Advice") -> list[str]:
         )
     if choice.level:
         nearest = choice.level[0]
+        close = f"Too close to call on the {_which(advice)} rows: {_and(choice.level)}"
         said.append(
-            f"Too close to call on the held-out rows: {_and(choice.level)}. More rows would tell; "
-            f"{nearest} is {choice.behind[nearest]} points behind."
+            f"{close}. More rows would tell; {nearest} is {choice.behind[nearest]} points behind."
             if nearest in choice.behind
-            else f"Too close to call on the held-out rows: {_and(choice.level)}."
+            else f"{close}."
         )
     return said
+
+
+def _instead(advice: "Advice") -> str:
+    """Say why the best is not the advised one."""
+    choice, verdicts = advice.choice, advice.judgement.verdicts
+    head, best, behind = choice.head, choice.best, choice.behind[choice.head]
+    costs, less = (
+        f"{size_in_words(choice.sizes[name])} and {time_in_words(verdicts[name].latency)} an answer"
+        for name in (best, head)
+    )
+    shown = (
+        f"is shown to lose less than {100 * MARGIN:.1f} points"
+        if behind.high < MARGIN
+        else "cannot be told from it"
+    )
+    return (
+        f"{best} is the best on the {_which(advice)} rows ({costs}); {head} needs less ({less}) "
+        f"and {shown} ({behind} behind)."
+    )
+
+
+def _which(advice: "Advice") -> str:
+    return "held-out" if advice.judgement.splits[0].held_z is None else "validation"
 
 
 def _cost(advice: "Advice") -> list[str]:
@@ -129,26 +176,19 @@ def _constraints(advice: "Advice") -> list[str]:
 
 
 def _price(advice: "Advice") -> list[str]:
-    references = advice.references
+    """Say what never retraining costs, on test rows where there are any: none are fresher."""
+    references = advice.tested or advice.references
     price = references.price()
     if price is None:
         return ["No reference was trained: the data are too large for that on this machine."]
     name, gap = price
+    rows = "test rows" if advice.tested is not None else "same rows"
+    gets = f"a {name} gets {_percent(references.scores.of(name))} of the {rows} right"
     if gap.high < 0:
-        return [
-            f"Never retraining costs nothing here: a {name} gets "
-            f"{_percent(references.scores.of(name))} of the same rows right, {gap.turned()} points "
-            "less."
-        ]
+        return [f"Never retraining costs nothing here: {gets}, {gap.turned()} points less."]
     if gap.low <= 0:
-        return [
-            f"Never retraining is not shown to cost anything: a {name} gets "
-            f"{_percent(references.scores.of(name))} of the same rows right, {gap} points more."
-        ]
-    return [
-        f"Never retraining costs {gap} points: a {name} gets "
-        f"{_percent(references.scores.of(name))} of the same rows right."
-    ]
+        return [f"Never retraining is not shown to cost anything: {gets}, {gap} points more."]
+    return [f"Never retraining costs {gap} points: {gets}."]
 
 
 def _linear(advice: "Advice") -> list[str]:
@@ -229,19 +269,16 @@ def _finer(advice: "Advice") -> list[str]:
 
 
 def _test(advice: "Advice") -> list[str]:
-    tested = advice.tested
-    if tested is None:
-        return ["There are no test rows: the accuracies are those on held-out training rows."]
-    scores, head = tested.scores, tested.head
-    parts = [f"{head} {_accuracy(scores.accuracy(head))}"]
-    if LINEAR in scores.names and head != LINEAR:
-        parts.append(f"the linear layer {_percent(scores.of(LINEAR))}")
-    parts += [f"a {name} {_percent(scores.of(name))}" for name in tested.names]
     said = [
-        f"On {tested.rows} test rows, used once after the choice, with all training rows learned: "
-        f"{_and(parts)}."
+        f"On {found.rows} {which} rows, used once after the choice, with all training rows "
+        f"learned: {_and(list(_reached(found)))}."
+        for which, found in (("validation", advice.validated), ("test", advice.tested))
+        if found is not None
     ]
-    if known := advice.data.known_sources:
+    if advice.tested is None:
+        judged = "validation rows" if _which(advice) == "validation" else "held-out training rows"
+        said.append(f"There are no test rows: the accuracies are those on {judged}.")
+    elif known := advice.data.known_sources:
         said.append(
             f"{known} of these test rows come from sources that are among the training rows, and "
             "held-out rows never do: on the test rows every head looks better than on new sources."
@@ -249,10 +286,18 @@ def _test(advice: "Advice") -> list[str]:
     return said
 
 
+def _reached(found: References) -> Iterator[str]:
+    scores, head = found.scores, found.head
+    yield f"{head} {_accuracy(scores.accuracy(head))}"
+    if LINEAR in scores.names and head != LINEAR:
+        yield f"the linear layer {_percent(scores.of(LINEAR))}"
+    yield from (f"a {name} {_percent(scores.of(name))}" for name in found.names)
+
+
 def _unjudged(advice: "Advice") -> list[str]:
     """Name the classes that sources keep from being judged, and the tasks without held-out rows."""
-    stream, said = advice.data, []
-    held = torch.cat([split.held for split in advice.judgement.splits])
+    stream, splits, said = advice.data, advice.judgement.splits, []
+    held = torch.cat([split.held for split in splits])
     rows = stream.y[stream.rows].bincount(minlength=stream.n_classes)
     # A class with a single row is never held out either; the stream in words names those.
     never = (rows > 1) & (stream.y[held].bincount(minlength=stream.n_classes) == 0)
@@ -263,7 +308,8 @@ def _unjudged(advice: "Advice") -> list[str]:
             f"{int(rows[never].sum())} rows) come from one source each: learned from, but not "
             "judged by."
         )
-    if without := set(range(stream.n_tasks)) - set(stream.task_of[held].tolist()):
+    come = {task for split in splits for task in split.task_in(stream).tolist()}
+    if without := set(range(stream.n_tasks)) - come:
         numbers = _few([str(task + 1) for task in sorted(without)])
         tasks = (
             f"Tasks {numbers} have" if len(without) > 1 else f"Of the stream, task {numbers} has"

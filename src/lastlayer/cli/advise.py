@@ -9,7 +9,7 @@ import typer
 from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app, stopping
 from lastlayer.cli.out import prepare
-from lastlayer.cli.text import columns, not_used
+from lastlayer.cli.text import columns
 from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
 
@@ -90,7 +90,6 @@ def advise(
     print("\nWhy, and what it costs")
     for reason in advice.reasons:
         print(f"  {reason}")
-    print(not_used(getattr(data, "validation", None)))
     if page is not None:
         advice.page(page)
         print(f"wrote {page}")

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -37,6 +37,8 @@ CURVE_ROWS = 500  # held-out rows that make a curve: scoring some heads takes se
 BATCH = 4096  # rows that a head without gradient is given at once
 SMALL = 64 << 20  # bytes of a head that is kept until nothing else runs, to be timed then
 TIMED = 31  # single predictions, of whose times the median is taken
+SLOW = 5e11  # multiplications of judging a head on a split: seconds
+SURE = 3.0  # standard errors by which such a head must be behind to be judged no further
 RATING = 5  # times the work of training is what finding a learning rate takes
 
 Found = dict[Any, Any]
@@ -179,23 +181,73 @@ def _left_out(
 def _learn_once(
     stream: Stream, splits: Sequence[Split], names: Sequence[str], meter: Meter, *, timed: bool
 ) -> dict[str, list[Any]]:
-    """Return the verdicts of the heads without gradient, or why one cannot learn, on each split."""
+    """Return the verdicts of the heads without gradient, or why one is not judged, on each split.
+
+    Where there are several splits, a head that takes long to learn is judged on the others only if
+    the first does not show it to be behind.
+    """
     heads = [name for name in names if not card_of(name).by_gradient]
-    everywhere = list(enumerate(splits))
-    done = _run(
-        [
-            (
-                partial(_feed, stream, split, number, name, timed=timed and not number),
-                _cost(name, stream, split),
+    cost = {
+        (n, name): _cost(name, stream, split) for n, split in enumerate(splits) for name in heads
+    }
+
+    def learn(asked: Sequence[tuple[int, str]]) -> Found:
+        pieces = [
+            (partial(_feed, stream, splits[n], n, name, timed=timed and not n), cost[n, name])
+            for n, name in asked
+        ]
+        return _run(pieces, meter)
+
+    slow = {name for name in heads if _cost(name, stream, _once(splits[-1])) > SLOW}
+    done = learn([(n, name) for n, name in cost if n == 0 or name not in slow])
+    behind = _behind(stream, splits[0], done, slow)
+    later = [(n, name) for n, name in cost if (n, name) not in done]
+    meter.drop(round(sum(cost[n, name] for n, name in later if name in behind)))
+    done |= learn([(n, name) for n, name in later if name not in behind])
+    found = {}
+    for name in heads:
+        own = [done.get((n, name), behind.get(name)) for n in range(len(splits))]
+        found[name] = [v for v in own if isinstance(v, str)] or own
+    return found
+
+
+def _once(split: Split) -> Split:
+    """Return the split, scored at its end alone."""
+    return replace(split, checkpoints=split.checkpoints[-1:])
+
+
+def _behind(stream: Stream, split: Split, done: Found, slow: Set[str]) -> dict[str, str]:
+    """Return the slow heads that a split shows to be behind one that can do as much, and why."""
+    y = stream.y[split.held]
+    right = {
+        name: (verdict.answers[0] == y).double()
+        for (n, name), verdict in done.items()
+        if n == 0 and not isinstance(verdict, str)
+    }
+    found = {}
+    for name in slow & right.keys():
+        rivals = [other for other in right if _stands_in(other, name, stream)]
+        best = max(rivals, key=lambda other: float(right[other].mean()))
+        lost = right[best] - right[name]
+        if float(lost.mean()) > SURE * float(lost.std()) / math.sqrt(len(lost)):
+            found[name] = (
+                f"slow to learn, and on the first {len(y)} held-out rows {best} is right "
+                f"{100 * float(lost.mean()):.1f} points more often"
             )
-            for number, split in everywhere
-            for name in heads
-        ],
-        meter,
+    return found
+
+
+def _stands_in(other: str, name: str, stream: Stream) -> bool:
+    """Return whether a head meets every constraint that another one meets."""
+    size = stream.z.shape[1], stream.n_classes, len(stream.rows)
+    one, two = card_of(other), card_of(name)
+    can, could = one.abilities, two.abilities
+    return (
+        (can.linear or not could.linear)
+        and (can.forgets or not could.forgets)
+        and (could.keeps_samples or not can.keeps_samples)
+        and one.size(*size) <= two.size(*size)
     )
-    found = {name: [done[number, name] for number, _ in everywhere] for name in heads}
-    failed = {name: [v for v in own if isinstance(v, str)] for name, own in found.items()}
-    return {name: failed[name] or own for name, own in found.items()}
 
 
 def _train(
@@ -286,7 +338,7 @@ def _come(stream: Stream, splits: Sequence[Split]) -> Tensor:
     points = splits[0].checkpoints
     counts = torch.zeros(len(points), dtype=torch.int64)
     for split in (split for split in splits if split.checkpoints == points):
-        tasks = stream.task_of[split.held]
+        tasks = split.task_in(stream)
         counts += torch.stack([(tasks <= point).sum() for point in points])
     return counts
 

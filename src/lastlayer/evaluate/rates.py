@@ -147,7 +147,7 @@ def train_candidates(
 
 def count_right(stream: Stream, split: Split, answers: Tensor, task: int) -> Tensor:
     """Count the right answers (…,) on held-out rows of the tasks so far; answers are (…, m)."""
-    come = stream.task_of[split.held] <= task
+    come = split.task_in(stream) <= task
     return ((answers == stream.y[split.held]) & come).sum(dim=-1)
 
 

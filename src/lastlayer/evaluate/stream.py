@@ -43,9 +43,10 @@ class Stream:
     n_classes: int
     names: tuple[str, ...]  # of the classes
     label: str
+    source: str | None = None  # the label column that says which source a row comes from
     group: Tensor | None = None  # (n,) the source of each row: its rows stay together
-    test_z: Tensor | None = None
-    test_y: Tensor | None = None
+    test: FeatureSet | None = None
+    validation: FeatureSet | None = None
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # all label columns
     task_names: tuple[str, ...] = ()  # where each task is one value of a column
     notes: tuple[str, ...] = ()  # what was done to the stream that was asked for
@@ -55,6 +56,16 @@ class Stream:
     def n_tasks(self) -> int:
         """How many tasks there are."""
         return len(self.tasks)
+
+    @property
+    def test_z(self) -> Tensor | None:
+        """The features of the test rows."""
+        return None if self.test is None else self.test.z
+
+    @property
+    def test_y(self) -> Tensor | None:
+        """The classes of the test rows."""
+        return None if self.test is None else self.test.labels[self.label]
 
     @property
     def pool(self) -> Pool:
@@ -82,6 +93,7 @@ class Split:
     tasks: tuple[Tensor, ...]  # training rows of each task; some may have none
     held: Tensor  # rows to judge by
     held_z: Tensor | None = None  # (m, h) their features, where they are not in the stream's
+    held_task: Tensor | None = None  # (m,) and the task with which each could have come
     checkpoints: tuple[int, ...] = ()  # the tasks after which heads are scored, with the last one
     vectors_of: frozenset[str] = frozenset()  # heads whose output vectors are kept there
 
@@ -93,6 +105,10 @@ class Split:
     def held_of(self, z: Tensor) -> Tensor:
         """Return the features (m, h) of the rows to judge by."""
         return z[self.held] if self.held_z is None else self.held_z
+
+    def task_in(self, stream: Stream) -> Tensor:
+        """Return the task (m,) with which each row to judge by has come."""
+        return stream.task_of[self.held] if self.held_task is None else self.held_task
 
 
 def lay_out(
@@ -114,10 +130,11 @@ def lay_out(
     """
     whole = None if isinstance(data, FeatureSet) else data
     train: FeatureSet = data if isinstance(data, FeatureSet) else data.train
-    test = None if whole is None else whole.test
-    _check_finite(train.z, "training")
-    if test is not None:
-        _check_finite(test.z, "test")
+    validation = data.validation if isinstance(data, Features) else None
+    fresh = {"test": None if whole is None else whole.test, "validation": validation}
+    for split, rows in {"training": train, **fresh}.items():
+        if rows is not None:
+            _check_finite(rows.z, split)
     spec = ScenarioSpec.parse(scenario) if isinstance(scenario, str) else scenario
     notes: tuple[str, ...] = ()
     if isinstance(spec, ScenarioSpec):
@@ -127,8 +144,10 @@ def lay_out(
     y = train.labels[found.label]
     n_classes = 1 + int(y.max())
     names = _names(whole, found.label, n_classes)
-    source = look_up(group, train.labels, "label column") if group is not None else None
-    known = test is not None and found.label in test.labels
+    known = {
+        split: rows if rows is not None and found.label in rows.labels else None
+        for split, rows in fresh.items()
+    }
     stream = Stream(
         z=train.z,
         y=y,
@@ -136,12 +155,13 @@ def lay_out(
         n_classes=max(n_classes, len(names)),
         names=names,
         label=found.label,
-        group=source,
-        test_z=test.z if test is not None and known else None,
-        test_y=test.labels[found.label] if test is not None and known else None,
+        source=group,
+        group=None if group is None else look_up(group, train.labels, "label column"),
+        test=known["test"],
+        validation=known["validation"],
         columns={name: column for name, column in train.labels.items() if name != group},
         notes=notes,
-        known_sources=_known_sources(group, train, test) if known else 0,
+        known_sources=_known_sources(group, train, known["test"]),
     )
     return _named_tasks(stream, spec, whole)
 
@@ -174,6 +194,34 @@ def splits_of(stream: Stream, seed: int = 0, n: int | None = None) -> list[Split
         if n is None and not number:
             wanted = _how_many(len(made[0].held))
     return made
+
+
+def judged_by(stream: Stream, rows: FeatureSet) -> tuple[Stream, Split]:
+    """Return a split that learns all rows of a stream and is judged by others, and its stream.
+
+    The other rows come after those of the stream; each counts from the task that first has its
+    class. A column that they lack is −1 for them.
+    """
+    n, m = len(stream.y), len(rows)
+    y = rows.labels[stream.label]
+    columns = {
+        name: torch.cat([own, rows.labels.get(name, torch.full((m,), -1))])
+        for name, own in stream.columns.items()
+    }
+    group = None
+    if stream.source is not None and stream.group is not None and stream.source in rows.labels:
+        group = torch.cat([stream.group, rows.labels[stream.source]])
+    whole = replace(
+        stream,
+        y=torch.cat([stream.y, y]),
+        group=group,
+        columns=columns,
+        n_classes=max(stream.n_classes, 1 + int(y.max())),
+    )
+    arrival = torch.full((whole.n_classes,), stream.n_tasks - 1)
+    for task, own in reversed(list(enumerate(stream.tasks))):
+        arrival[stream.y[own]] = task
+    return whole, Split(stream.tasks, torch.arange(n, n + m), rows.z, arrival[y])
 
 
 def _how_many(held: int) -> int:
