@@ -193,15 +193,15 @@ class Here:
 def test_what_is_slow_to_learn_and_behind_is_judged_once(monkeypatch):
     random = torch.Generator().manual_seed(0)
     y = torch.arange(600) % 2
-    z = torch.randn(600, 2, generator=random)
-    z = torch.stack([z[:, 0] + 4 * y, 40 * z[:, 1]], dim=1)  # the second feature says nothing
+    z = torch.randn(600, 100, generator=random)  # all features but the first say nothing
+    z[:, 0] += 4 * y
     stream = lay_out(ll.FeatureSet(z, {"y": y}), None)
     assert not judge(stream, ["slda", "knn"], curves=False).left_out
     monkeypatch.setattr("lastlayer.evaluate.judge.SLOW", 0.0)
     found = judge(stream, ["slda", "knn"], curves=False)
     assert list(found.verdicts) == ["slda"]
     assert "slda is right" in found.left_out["knn"]
-    assert len(found.right("slda")) == 600
+    assert len(found.right("slda")) >= 600
 
 
 def test_what_is_slow_is_judged_again_where_nothing_as_able_is_better(monkeypatch):
