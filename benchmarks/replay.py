@@ -18,7 +18,7 @@ from torch.nn import functional
 from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.layers import LAYERS, MASKS
 from lastlayer.replay.training import ReplayRules, TrainingOptions, train_replay
-from lastlayer.replay.training.at_once import PlainSteps, take_epoch, trainer_for
+from lastlayer.replay.training.at_once import trainer_for
 from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
 from lastlayer.replay.training.learner import Learner, Network
 from lastlayer.replay.training.options import PRECISIONS
@@ -156,7 +156,8 @@ def same_numbers(device: torch.device, n: int) -> None:
         trainer_for(crowd, BATCH, len(order), options).take_epoch(crowd, [order] * n)
         gaps = []
         for among, alone in zip(crowd, learners(n, pool, options), strict=True):
-            take_epoch([PlainSteps(alone, BATCH)], [order])
+            for rows in order.to(device).split(BATCH):
+                alone.step(rows)
             pairs = zip(among.net.parameters(), alone.net.parameters(), strict=True)
             gaps.append(max(float((a - b).detach().abs().max()) for a, b in pairs))
         recorded = f"recorded {_name(options)} of {n}"

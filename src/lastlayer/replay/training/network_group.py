@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from lastlayer.layers import Layer
 from lastlayer.layers.mask import Keep
 from lastlayer.replay.training.grouped_net import GroupedNet
 from lastlayer.replay.training.learner import Learner
+from lastlayer.replay.training.recorder import Recorder
 from lastlayer.replay.training.stack import HEAD, Stack
 
 
@@ -61,8 +63,7 @@ class Group:
         device = self.pool.x.device
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self.batches = torch.zeros(0, dtype=torch.int64, device=device)
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.recorder = Recorder(device)
         self.heads: dict[int, list[Heads]] = {}
 
     def take_epoch(self, orders: Sequence[Tensor]) -> None:
@@ -70,12 +71,11 @@ class Group:
         full = [len(order) // self.batch_size for order in orders]
         self._lay_out(orders, full)
         self.stack.share_steps()
-        if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream())
+        self.recorder.begin()
         for step in range(max(full, default=0)):
-            self._launch(sum(n > step for n in full))
-        if self.stream is not None:
-            torch.cuda.current_stream().wait_stream(self.stream)
+            n = sum(n > step for n in full)
+            self.recorder.take(partial(self.step, n), n)
+        self.recorder.end()
         self.stack.share_steps()
         for learner, order, n in zip(self.learners, orders, full, strict=True):
             last = order[n * self.batch_size :]
@@ -89,27 +89,10 @@ class Group:
         for number, (order, n) in enumerate(zip(orders, full, strict=True)):
             batches[:n, number] = order[: n * self.batch_size].view(n, self.batch_size)
         if self.batches.shape != batches.shape:  # a graph would go on reading the old ones
-            if self.stream is not None:
-                self.stream.synchronize()
-            self.graphs.clear()
+            self.recorder.forget()
             self.batches = torch.empty_like(batches, device=self.at.device)
         self.batches.copy_(batches)
         self.at.zero_()
-
-    def _launch(self, n: int) -> None:
-        """Take a step of the first n; on a GPU the first one runs directly, then it is recorded."""
-        if self.stream is None:
-            self.step(n)
-            return
-        with torch.cuda.stream(self.stream):
-            if n in self.graphs:
-                self.graphs[n].replay()
-            else:
-                self.step(n)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, stream=self.stream):  # runs nothing
-                    self.step(n)
-                self.graphs[n] = graph
 
     def step(self, n: int) -> None:
         """Train the first n networks on the next batch; nothing here waits for a GPU."""
