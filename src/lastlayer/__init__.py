@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from lastlayer.fitting import merge as merge
     from lastlayer.heads import load_head as load_head
     from lastlayer.heads import make_head as make_head
+    from lastlayer.labels import Audit as Audit
+    from lastlayer.labels import audit as audit
     from lastlayer.layers import Cosine as Cosine
     from lastlayer.layers import Linear as Linear
     from lastlayer.layers import LinearNoBias as LinearNoBias
@@ -54,6 +56,8 @@ _HOME = {
     "advise": "lastlayer.advice",
     "Advice": "lastlayer.advice",
     "HeadClassifier": "lastlayer.estimator",
+    "audit": "lastlayer.labels",
+    "Audit": "lastlayer.labels",
     "fit": "lastlayer.fitting",
     "merge": "lastlayer.fitting",
     "Linear": "lastlayer.layers",
@@ -64,8 +68,8 @@ _HOME = {
     "masked_cross_entropy": "lastlayer.layers",
 }
 _PACKAGES = (
-    "advice", "analysis", "data", "errors", "evaluate", "extraction", "heads", "layers", "paper",
-    "replay", "report", "results", "scenarios", "study",
+    "advice", "analysis", "data", "errors", "evaluate", "extraction", "heads", "labels", "layers",
+    "paper", "replay", "report", "results", "scenarios", "study",
 )  # fmt: skip
 
 __all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0604  (names loaded on first use)

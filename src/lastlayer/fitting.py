@@ -19,7 +19,8 @@ from lastlayer.cluster import Cluster
 from lastlayer.core.checks import a_path, choice, whole
 from lastlayer.core.names import class_name
 from lastlayer.core.progress import Tell
-from lastlayer.data.rows import CHOICES, Rows, Source, read_rows
+from lastlayer.data.corrections import Suspects
+from lastlayer.data.rows import CHOICES, Rows, Source, corrected, read_rows
 from lastlayer.data.shard_list import Sharded, is_sharded, list_shards
 from lastlayer.data.tables.open_table import is_dataset
 from lastlayer.data.tables.which_columns import Selection
@@ -41,6 +42,8 @@ def fit(
     rows: str = "train",
     embedding: str | None = None,
     label: str | None = None,
+    drop: Suspects | None = None,
+    relabel: Suspects | None = None,
     seed: int = 0,
     broken: str = "stop",
     parts: Path_ | None = None,
@@ -58,6 +61,8 @@ def fit(
         rows: ``train``, ``validation``, ``test`` or ``all``.
         embedding: The columns of embeddings, if ``data`` is a table.
         label: The label column to learn, if not the usual one.
+        drop: Rows to leave out, as the table of ``ll.audit`` or a file of it.
+        relabel: Rows to learn with the labels that such a table suggests.
         seed: Decides what is random in a new head and its training.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
         parts: A folder for partial results from shards: called again after a kill, the
@@ -80,6 +85,8 @@ def fit(
     sharded, share = goes_by_shards(data, head), settings.get("calibration")
     if not sharded and (ray is not None or parts is not None or broken != "stop"):
         raise OptionError("ray, parts and broken are for shards: a folder, a pattern or a list")
+    if sharded and not (drop is None and relabel is None):
+        raise OptionError("drop and relabel are for rows that are read whole, not for shards")
     if sharded and share is not None:
         raise OptionError(
             "cannot hold out rows of shards to calibrate with: leave out calibration, and "
@@ -95,7 +102,7 @@ def fit(
         with closing(Cluster(ray)) as cluster:
             how |= {"run": partial(cluster.run, do), "check": cluster.check_nodes}
             return fit_shards(cast(Sharded, data), clf, selection, **how)
-    found = _rows(clf, cast(Source, data), rows, embedding, label)
+    found = corrected(_rows(clf, cast(Source, data), rows, embedding, label), drop, relabel)
     held = [clf.learn(part, share) for part in found]
     if share is not None:
         _calibrate(clf, [rows for rows in held if rows is not None])

@@ -3,6 +3,7 @@
 from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the order of --help)
     import_,
     extract,
+    audit,
     show,
     advise,
     compare,

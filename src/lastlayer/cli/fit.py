@@ -1,7 +1,5 @@
 """The verb that trains a new head on features, or an existing one further."""
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from shutil import rmtree
 from typing import Annotated, Any
@@ -47,13 +45,13 @@ def fit(
         float | None,
         typer.Option(help="Divide features by this, for a head trained by gradient.  [1]"),
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(help="Option of the head, such as k=7; may be repeated.")
-    ] = None,
+    option: options.HeadOption = None,
     calibration: Annotated[
         float | None,
         typer.Option(help="Share of rows to hold out and calibrate with, such as 0.1."),
     ] = None,
+    drop: options.Drop = None,
+    relabel: options.Relabel = None,
     seed: options.Seed = 0,
     broken: options.Broken = "stop",
     ray: options.Ray = None,
@@ -68,16 +66,17 @@ def fit(
     With shards, rerun after a kill to resume.
     """
     from lastlayer import fitting
-    from lastlayer.data.rows import read_rows
+    from lastlayer.data.rows import corrected, read_rows
 
     given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
     given |= {"feature_scale": feature_scale, "calibration": calibration}
-    given |= {"options": _options(option or ()) or None, "seed": seed or None}
+    given |= {"options": options.of_head(option) or None, "seed": seed or None}
     given = {name: value for name, value in given.items() if value is not None}
     further = fitting.is_head_file(head)
     if out is None and not further:
         raise OptionError("--out FILE is missing: a new head needs a file to be saved to")
-    place = prepare_head(Path(head), out, *fitting.files_of(features), force=force)
+    read = [*fitting.files_of(features), *filter(None, (drop, relabel))]
+    place = prepare_head(Path(head), out, *read, force=force)
     if further and (wrong := given.keys() - {"epochs", "calibration"}):
         raise OptionError(f"{head} keeps its settings: leave out {', '.join(sorted(wrong))}")
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
@@ -88,13 +87,16 @@ def fit(
         folder = parts or place.with_name(f"{place.name}.parts")
         outcome = f"parts are in {folder}; rerun the same command to resume"
     elif not further:
-        found = read_rows(features, **how)
+        found = corrected(read_rows(features, **how), drop, relabel)
+    if sharded:
+        given |= {"drop": drop, "relabel": relabel}
     given |= {**how, "broken": broken, "ray": ray, "parts": folder}
     with stopping(outcome), bar(f"{features}, {head}", show=sharded, unit="rows") as tell:
         if further:
             with fitting.changing(Path(head), place) as clf:
                 if not sharded:
                     found = read_rows(features, **how, columns=clf.column_names)
+                    found = corrected(found, drop, relabel)
                 fitting.fit(found, clf, **given, progress=tell)
         else:
             clf = fitting.fit(found, head, **given, progress=tell)
@@ -129,17 +131,3 @@ def _about_length(head: Any, z: Any) -> str:
         f"{head.name} suits {NORM:.0f}: try --feature-scale {length / NORM:.2g}, or a head without "
         "gradient, such as slda\n"
     )
-
-
-def _options(texts: Sequence[str]) -> dict[str, Any]:
-    """Read options of a head: k=7, prior=empirical, diagonal=true."""
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise OptionError(f"--option must be name=value, got '{text}'")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found

@@ -1,7 +1,8 @@
 """The arguments and options that several verbs share, each with its one help text."""
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,6 +39,16 @@ Embedding = Annotated[
         help="Column of embeddings of a table, or columns by prefix ('z_*') or range "
         "(z_0:z_383); not needed if there is only one."
     ),
+]
+HeadOption = Annotated[
+    list[str] | None, typer.Option(help="Option of the head, such as k=7; may be repeated.")
+]
+Drop = Annotated[
+    Path | None, typer.Option(help="Leave out the rows in this table of lastlayer audit.")
+]
+Relabel = Annotated[
+    Path | None,
+    typer.Option(help="Learn the rows in this table of lastlayer audit with its suggestions."),
 ]
 Scenario = Annotated[
     str | None,
@@ -77,3 +88,21 @@ def heads_in(texts: list[str] | None) -> list[str] | None:
     ['mean', 'slda', 'knn']
     """
     return [name for text in texts or () for name in text.split(",") if name] or None
+
+
+def of_head(texts: list[str] | None) -> dict[str, Any]:
+    """Read options of a head: k=7, prior=empirical, diagonal=true.
+
+    >>> of_head(["k=7", "prior=empirical"])
+    {'k': 7, 'prior': 'empirical'}
+    """
+    found = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise OptionError(f"--option must be name=value, got '{text}'")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found

@@ -11,6 +11,7 @@ from torch import Tensor
 from lastlayer.core import tensor_files
 from lastlayer.core.checks import expect, real
 from lastlayer.core.names import ClassName, class_name, printable
+from lastlayer.data.corrections import Corrections, Suspects
 from lastlayer.data.feature_columns import column_names
 from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.from_arrays import assemble
@@ -201,6 +202,24 @@ class Features:
             name: replace(split, label=label, check=False) for name, split in self.splits.items()
         }
         return replace(self, **splits)
+
+    def drop(self, suspects: Suspects) -> Self:
+        """Return the same features without the training rows of an audit's table, or its file."""
+        found = self._suspects(suspects)
+        return replace(self, train=self.train.take(found.others(len(self.train))), fingerprint="")
+
+    def relabel(self, suspects: Suspects) -> Self:
+        """Return the same features, the training rows of an audit's table with its suggestions."""
+        found = self._suspects(suspects)
+        y, known = found.relabel(self.train.y, self.names[self.label])
+        train = replace(self.train, labels={**self.train.labels, self.label: y}, check=False)
+        names = {**self.names, self.label: known}
+        return replace(self, train=train, names=names, fingerprint="")
+
+    def _suspects(self, suspects: Suspects) -> Corrections:
+        found = Corrections.read(suspects)
+        found.check(self.train.y, self.names[self.label])
+        return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file that ``load_features`` reads, completely or not at all."""

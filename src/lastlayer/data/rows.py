@@ -1,22 +1,26 @@
 """Rows to learn, predict or forget: from features, or straight from another program's table."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, choice, expect
-from lastlayer.core.names import label_of
+from lastlayer.core.names import class_name, label_of, look_up
 from lastlayer.core.tensor_files import kind_of_file
+from lastlayer.data.corrections import Corrections, Suspects
+from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.features import Features
 from lastlayer.data.from_arrays import as_features
 from lastlayer.data.labels import check_none_empty, number
 from lastlayer.data.load import TABLES, load_features
-from lastlayer.data.table_rows import no_embedding, no_such_rows, read_splits
+from lastlayer.data.table_rows import Piece, no_embedding, no_such_rows, read_splits
 from lastlayer.data.tables import open_table
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.errors import DataError
+from lastlayer.errors import DataError, OptionError
 
 CHOICES = ("train", "validation", "test", "all")
 
@@ -30,6 +34,8 @@ class Rows:
     y: Tensor | None  # (n,) int64
     names: tuple[str, ...] = ()  # the label of each class, as text
     columns: tuple[str, ...] = ()  # what z was read from: a name for each of its columns, or one
+    label: str = ""  # the column that y is from
+    also: Mapping[str, Any] = field(default_factory=dict)  # further columns, (n,) each
 
     @property
     def labelled(self) -> Tensor:
@@ -50,6 +56,7 @@ def read_rows(
     label: str | None = None,
     labelled: bool = True,
     columns: Sequence[str] = (),
+    also: Sequence[str] = (),
 ) -> list[Rows]:
     """Return the rows of features, by name, file or object, or of a table, split by split.
 
@@ -62,6 +69,7 @@ def read_rows(
         labelled: Whether there must be labels.
         columns: What to take as embeddings of a table that has columns of these names, where it
             does not say by itself.
+        also: Further columns to read, of any type.
     """
     choice(rows, CHOICES, "rows")
     if isinstance(source, list):
@@ -71,9 +79,11 @@ def read_rows(
     if isinstance(source, Features) or not _is_table(source):
         if embedding is not None:
             raise no_embedding()
-        found = _of_features(source, label)
+        found = _of_features(source, label, also)
     else:
-        selection = Selection(rows, embedding, label, labelled=labelled, columns=columns)
+        selection = Selection(
+            rows, embedding, label, labelled=labelled, columns=columns, domains=also
+        )
         found = _of_table(source, selection)
     chosen = [part for part in found if rows == "all" or part.split in ("", rows)]
     if not chosen:
@@ -81,16 +91,27 @@ def read_rows(
     return chosen
 
 
-def _of_features(source: Features | str | os.PathLike[str], label: str | None) -> list[Rows]:
+def _of_features(
+    source: Features | str | os.PathLike[str], label: str | None, also: Sequence[str]
+) -> list[Rows]:
     if isinstance(source, Features):
         data = source if label is None else source.with_label(label)
     else:
         data = load_features(source, label)
     names = tuple(map(label_of, data.names[data.label]))
+    about: dict[str, Any] = {"names": names, "columns": data.columns, "label": data.label}
     return [
-        Rows(name, split.z, split.labels.get(data.label), names, data.columns)
+        Rows(name, split.z, split.labels.get(data.label), **about, also=_texts(data, split, also))
         for name, split in data.splits.items()
     ]
+
+
+def _texts(data: Features, split: FeatureSet, columns: Sequence[str]) -> dict[str, Any]:
+    """Return label columns as text, of the splits that have them."""
+    for name in columns:
+        look_up(name, data.names, "column")
+    named = {name: np.array([label_of(text) for text in data.names[name]]) for name in columns}
+    return {name: named[name][split.labels[name]] for name in columns if name in split.labels}
 
 
 def _of_table(source: str | os.PathLike[str], selection: Selection) -> list[Rows]:
@@ -105,9 +126,15 @@ def _of_table(source: str | os.PathLike[str], selection: Selection) -> list[Rows
     codes, names = number(named[0][0], *(values for _, values in named))
     check_none_empty(named[0][0], names)
     return [
-        Rows(name, as_features(split.z), y, names, split.embedding)
+        Rows(name, as_features(split.z), y, names, split.embedding, *_beside(split))
         for (name, split), y in zip(splits.items(), codes, strict=True)
     ]
+
+
+def _beside(split: Piece) -> tuple[str, dict[str, Any]]:
+    """Return the name of the label column, and the columns beside it."""
+    label, *others = split.columns
+    return label, {name: split.columns[name] for name in others}
 
 
 def _is_table(source: str | os.PathLike[str]) -> bool:
@@ -115,3 +142,34 @@ def _is_table(source: str | os.PathLike[str]) -> bool:
     if path.suffix.lower() != ".safetensors":
         return path.suffix.lower() in TABLES or path.is_dir()
     return path.is_file() and kind_of_file(path) is None
+
+
+def corrected(
+    parts: list[Rows], drop: Suspects | None = None, relabel: Suspects | None = None
+) -> list[Rows]:
+    """Return rows without the suspects of an audit, or with the labels that it suggests.
+
+    Args:
+        parts: Rows of one split, the one that was audited.
+        drop: The table of an audit, or its file: these rows are left out.
+        relabel: Such a table: these rows take the suggested labels.
+    """
+    given = [None if s is None else Corrections.read(s) for s in (relabel, drop)]
+    if not any(given):
+        return parts
+    if len(parts) > 1:
+        raise OptionError("drop and relabel are for rows of one split: choose it with rows")
+    (part,) = parts
+    names: tuple[str, ...] = tuple(map(class_name, part.names))
+    for found in given:  # both are of the rows as they are
+        if found is not None:
+            found.check(part.labelled, names)
+    wrong, gone = given
+    if wrong is not None:
+        y, names = wrong.relabel(part.labelled, names)
+        part = replace(part, y=y, names=tuple(map(label_of, names)))
+    if gone is not None:
+        kept = gone.others(len(part.z))
+        also = {name: values[kept.numpy()] for name, values in part.also.items()}
+        part = replace(part, z=part.z[kept], y=part.labelled[kept], also=also)
+    return [part]

@@ -15,6 +15,8 @@ class Cell:
 
     text: str
     value: float | str | None = None  # None: last, however the column is sorted
+    picture: str = ""  # a data: address, shown in place of the text
+    link: str = ""  # where the text leads
 
     @property
     def is_number(self) -> bool:

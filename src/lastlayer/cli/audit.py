@@ -1,0 +1,87 @@
+"""The verb that finds wrong labels."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastlayer.cli import options
+from lastlayer.cli.app import DATA, app, stopping
+from lastlayer.cli.out import prepare, prepare_table, write_table
+from lastlayer.core.progress import bar
+from lastlayer.errors import OptionError
+
+
+@app.command(rich_help_panel=DATA)
+@stopping("nothing was written")
+def audit(
+    features: options.Features,
+    out: Annotated[
+        Path | None, typer.Option(help="The .csv or .parquet file to write the suspects to.")
+    ] = None,
+    label: options.Label = None,
+    embedding: options.Embedding = None,
+    rows: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
+    head: Annotated[
+        str, typer.Option(help="mean, slda, ridge, qda, random_ridge, random_slda or knn.")
+    ] = "slda",
+    option: options.HeadOption = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Column that names the rows, for the tables.")
+    ] = None,
+    show: Annotated[
+        str | None,
+        typer.Option(help="Column of paths of pictures, addresses or texts, for the page."),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            help="Write this many rows, the worst first; by default, those that are more probably "
+            "wrong than right."
+        ),
+    ] = None,
+    score: Annotated[
+        str, typer.Option(help="How rows are ranked: noise, confidence or margin.")
+    ] = "noise",
+    seed: options.Seed = 0,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write what was found to this .html file.")
+    ] = None,
+    force: options.Force = False,
+) -> None:
+    """Find labels that all other rows contradict, and say how many are wrong. Changes nothing."""
+    from lastlayer import fitting
+    from lastlayer.labels import audit as find
+
+    read = fitting.files_of(features)
+    if out is not None:
+        prepare_table(out, *read, force=force)
+    if page is not None:
+        prepare(page, *read, option="--page")
+    if count is not None and count < 1:
+        raise OptionError(f"--count must be at least 1, got {count}")
+    with bar(f"{features}, {head}", unit="rows") as tell:
+        found = find(
+            features,
+            head,
+            rows=rows,
+            embedding=embedding,
+            label=label,
+            id=id_,
+            show=show,
+            score=score,
+            seed=seed,
+            progress=tell,
+            **options.of_head(option),
+        )
+    for sentence in found.sentences:
+        print(sentence)
+    for warning in found.warnings:
+        print(f"note: {warning}")
+    if out is not None:
+        suspects = found.suspects if count is None else found.worst(count)
+        write_table(suspects, out)
+        print(f"wrote {out}: {suspects.height} rows")
+    if page is not None:
+        found.page(page)
+        print(f"wrote {page}")

@@ -1,0 +1,71 @@
+"""Every row answered by a head that learned all the others, a piece of them at a time."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lastlayer.catalogue import able
+from lastlayer.core.checks import expect
+from lastlayer.errors import UnsupportedError
+from lastlayer.heads import Head, make_head, options_of
+from lastlayer.labels.copies import Copies
+
+PIECE = 1 << 21  # features, or logits, that are worked on at once
+KEPT = 1 << 24  # logits that are kept rather than computed again
+
+
+class LeftOut:
+    """A head that has learned all rows, asked about each as if it had not.
+
+    Args:
+        name: of the head.
+        z: (n, h) float16 or float32; it may lie on disk.
+        y: (n,) classes 0…k − 1, each with a row.
+        seed: of what is random in the head.
+        **options: of the head.
+    """
+
+    def __init__(self, name: str, z: Tensor, y: Tensor, seed: int, **options: Any) -> None:
+        expect(name, str, "head", "the name of a head")
+        self.z, self.y = z, y
+        self.n_classes = int(y.max()) + 1
+        self.copies = Copies(z, y)
+        if "seed" in options_of(name):
+            options = {"seed": seed, **options}
+        self.head = _learn(make_head(name, z.shape[1], self.n_classes, **options), z, y, seed)
+        self.times = self.copies.times
+        # The only row of a class, and its copies: nothing else says what the class is.
+        self.alone = y.bincount()[y] == self.times
+        kept = len(y) * self.n_classes <= KEPT
+        self._kept = self.of(torch.arange(len(y))) if kept else None
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Return the logits (m, k) of some rows."""
+        return self.head.leave_one_out(self.z[rows], self.y[rows], self.times[rows])
+
+    def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all rows in their order, some at a time: which, and their logits."""
+        most = max(PIECE // max(self.n_classes, self.z.shape[1]), 1)
+        for rows in torch.arange(len(self.y)).split(most):
+            yield rows, self.of(rows) if self._kept is None else self._kept[rows]
+
+
+def _learn(head: Head, z: Tensor, y: Tensor, seed: int) -> Head:
+    """Let a head learn rows that may lie on disk; one behind a map takes it from any rows."""
+    if not head.abilities.leaves_out:
+        raise UnsupportedError(
+            f"'{head.name}' cannot answer for a row as if it had not learned it; these heads can: "
+            f"{', '.join(able('leaves_out'))}"
+        )
+    if 0 < head.rows_to_begin <= len(z):
+        order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
+        head = head.fresh(head.n_classes, first=z[order[: head.rows_to_begin].sort().values])
+    for rows, own in zip(z.split(most := _at_once(z)), y.split(most), strict=True):
+        head.observe(rows, own)
+    return head
+
+
+def _at_once(z: Tensor) -> int:
+    return max(PIECE // z.shape[1], 1)

@@ -1,0 +1,205 @@
+"""How many labels are wrong: a model of noise, fitted to leave-one-out logits by its likelihood.
+
+Noise cannot be told from classes that overlap without a model of it. This one says: what a row
+truly is follows p = softmax(logits/τ); the share ε of labels is wrong, whatever the row, given its
+class. Of these, 1 − ω fall on all rows alike, and are any other class, each as likely; the others
+fall on pairs of classes: in proportion to how alike these are, or, where the labels clearly say
+so, to how often rows answered with the one have the other as their label. So label j has
+
+    (1 − ε r_j) p_j + ε Σ_c p_c T_cj,   T_cj = (1 − ω)/(k − 1) + ω·pairs_cj,  r_c = Σ_j T_cj,
+
+where the pairs are scaled so that r is 1 on average.
+
+The three numbers are those under which the labels are most likely. Labels that contradict a row
+that is otherwise clear are noise; those between two classes that overlap are not.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lastlayer.heads.calibration import fit_temperature, rows_for_temperature
+
+# Where the search begins: ε = 5 %, both kinds of wrong labels alike, and τ as without noise or
+# smaller. Few wrong labels among clear rows have two explanations, noise or a large τ, of which
+# each is the best one nearby.
+STARTS = tuple((log_tau, -3.0, 0.0) for log_tau in (0.0, -1.5, -3.0))
+LEAST_RIGHT = 0.05  # of the labels of a class
+FIRST = 4000  # rows that choose among the starts
+CLEARLY = 3.0  # by which the log likelihood of pairs that are counted must be better
+LIMITS = ((-4.0, 4.0), (-16.0, 2.0), (-6.0, 6.0))
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """The fitted model; its three numbers as log(τ/τ₀), logit ε and logit ω."""
+
+    numbers: Tensor  # (3,)
+    spread: Tensor  # (3, 3) their covariance
+    temperature: float  # τ₀
+    pairs: Tensor  # (k, k) truth by label; rows add up to 1 on average; the diagonal is 0
+    floor: float  # stands for a logit of −∞: such a class is unlikely, not impossible
+    slope: Tensor  # (3,) how a row's probability of being wrong follows the numbers, on average
+
+    @classmethod
+    def fit(cls, logits: Tensor, y: Tensor) -> "Noise":
+        """Fit it to the logits (n, k) and labels (n,) of some rows, k at least 2."""
+        rows = rows_for_temperature(len(y), logits.shape[1])
+        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
+        logits, y = logits[rows], y[rows]
+        floor = 2 * float(logits[logits.isfinite()].min()) - 1
+        logits = logits.clamp(min=floor)
+        temperature = fit_temperature(logits, y)
+
+        def model(pairs: Tensor) -> "Noise":
+            numbers = torch.tensor(STARTS[0], dtype=torch.float64)
+            return cls(numbers, torch.zeros(3, 3), temperature, pairs, floor, numbers)
+
+        alike = _likeness(torch.softmax(logits / temperature, dim=1), y)
+        # Pairs that are counted fit the very labels they are counted from: half of the rows says
+        # which there are, and the other half whether that is so.
+        one, other = logits.tensor_split(2), y.tensor_split(2)
+        counted = model(_counted(one[0], other[0]))._start(one[1], other[1])
+        expected = model(alike)._start(one[1], other[1])
+        told = counted[0] < expected[0] - CLEARLY
+        chosen = model(_counted(logits, y) if told else alike)
+        numbers = chosen._most_likely(logits, y)
+        spread, slope = chosen._around(numbers, logits, y)
+        return replace(chosen, numbers=numbers, spread=spread, slope=slope)
+
+    @property
+    def rate(self) -> float:
+        """The share of labels that are wrong, ε."""
+        return float(torch.sigmoid(self.numbers[1]))
+
+    def document(self) -> dict[str, float]:
+        """Return the three numbers as they are said."""
+        alike = float(torch.sigmoid(self.numbers[2]))
+        return {"temperature": self.temperature, "rate": self.rate, "alike": alike}
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return what a row is (n, k), given its logits."""
+        return self._truth(self.numbers, logits)
+
+    def wrong(self, p: Tensor, y: Tensor) -> Tensor:
+        """Return how probable it is (n, k) that a label is wrong and the row of each class.
+
+        Args:
+            p: their probabilities (n, k).
+            y: their labels (n,).
+        """
+        own, noise = self._terms(self.numbers, p, y)
+        return noise / (own + noise.sum(dim=1))[:, None]
+
+    def interval(self, wrong: Tensor) -> tuple[float, float]:
+        """Return between which numbers the wrong labels among these rows are, 95 times in 100.
+
+        Both what is drawn, given the three numbers, and what is unknown of these counts.
+        """
+        slope = len(wrong) * self.slope
+        drawn = float((wrong * (1 - wrong)).sum())
+        deviation = math.sqrt(drawn + max(float(slope @ self.spread @ slope), 0.0))
+        expected = float(wrong.sum())
+        return (
+            max(expected - 1.96 * deviation, 0.0),
+            min(expected + 1.96 * deviation, float(len(wrong))),
+        )
+
+    def _truth(self, numbers: Tensor, logits: Tensor) -> Tensor:
+        scaled = logits.clamp(min=self.floor) / (self.temperature * torch.exp(numbers[0]))
+        return torch.softmax(scaled, dim=1)
+
+    def _wrong_labels(self, numbers: Tensor) -> Tensor:
+        """Return how probable each wrong label (k, k) is, of a row of each class."""
+        k = len(self.pairs)
+        alike = torch.sigmoid(numbers[2])
+        any_other = (1 - torch.eye(k, dtype=torch.float64, device=numbers.device)) / (k - 1)
+        return (1 - alike) * any_other + alike * self.pairs
+
+    def _terms(self, numbers: Tensor, p: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return how probable a right label is (n,), and a wrong one of a row of each class."""
+        kinds = torch.sigmoid(numbers[1]) * self._wrong_labels(numbers)
+        right = (1 - kinds.sum(dim=1)).clamp(min=LEAST_RIGHT)
+        own = right[y] * p.gather(1, y[:, None])[:, 0]
+        return own.clamp(min=1e-300), p * kinds.mT[y]
+
+    def _surprise(self, numbers: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        """Return −log likelihood; a weak prior settles ω where there is no noise to tell it."""
+        own, noise = self._terms(numbers, self._truth(numbers, logits), y)
+        alike = numbers[2]
+        prior = torch.nn.functional.logsigmoid(alike) + torch.nn.functional.logsigmoid(-alike)
+        return -(own + noise.sum(dim=1)).log().sum() - 0.5 * prior
+
+    def _most_likely(self, logits: Tensor, y: Tensor) -> Tensor:
+        best = self._start(logits, y)[1]
+        if len(y) > FIRST:
+            best = self._minimum(best, logits, y)[1]
+        return torch.from_numpy(np.asarray(best, dtype=np.float64))
+
+    def _start(self, logits: Tensor, y: Tensor) -> tuple[float, Array]:
+        """Return the least surprise of some rows, and its numbers."""
+        some = logits[:FIRST], y[:FIRST]
+        return min((self._minimum(start, *some) for start in STARTS), key=lambda found: found[0])
+
+    def _minimum(self, start: Any, logits: Tensor, y: Tensor) -> tuple[float, Array]:
+        from scipy.optimize import minimize  # noqa: PLC0415  (15 MB that most never need)
+
+        def look(x: Array) -> tuple[float, Array]:
+            numbers = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+            with torch.enable_grad():
+                found = self._surprise(numbers, logits, y) / len(y)
+            (slope,) = torch.autograd.grad(found, numbers)
+            return float(found.detach()), slope.numpy()
+
+        found = minimize(look, start, jac=True, method="L-BFGS-B", bounds=LIMITS)
+        return len(y) * float(found.fun), found.x
+
+    def _around(self, numbers: Tensor, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the covariance of the numbers, and how the mean share of noise follows them."""
+        step = 1e-4 * torch.eye(3, dtype=torch.float64)
+
+        def slope_of(of: Any, at: Tensor) -> Tensor:
+            at = at.clone().requires_grad_(True)
+            with torch.enable_grad():
+                (found,) = torch.autograd.grad(of(at), at)
+            return found
+
+        def surprise(at: Tensor) -> Tensor:
+            return self._surprise(at, logits, y)
+
+        def share(at: Tensor) -> Tensor:
+            own, noise = self._terms(at, self._truth(at, logits), y)
+            return (noise.sum(dim=1) / (own + noise.sum(dim=1))).mean()
+
+        curvature = torch.stack(
+            [(slope_of(surprise, numbers + s) - slope_of(surprise, numbers - s)) / 2e-4
+             for s in step]
+        )  # fmt: skip
+        # Where ε is at its limit, zero, its logit has no curvature: nothing follows it either.
+        spread = torch.linalg.pinv((curvature + curvature.mT) / 2, hermitian=True, rtol=1e-9)
+        return spread, slope_of(share, numbers)
+
+
+def _likeness(p: Tensor, y: Tensor) -> Tensor:
+    """Return how alike classes are (k, k): for what rows of each are taken, where not for it."""
+    k = p.shape[1]
+    mass = torch.zeros(k, k, dtype=torch.float64, device=p.device).index_add_(0, y, p)
+    mass = mass + 1e-12  # a class that is never confused is as likely confused with any other
+    mass.fill_diagonal_(0)
+    return mass / mass.sum(dim=1, keepdim=True)
+
+
+def _counted(logits: Tensor, y: Tensor) -> Tensor:
+    """Return how often rows that are answered with each class have each other label (k, k)."""
+    k = logits.shape[1]
+    answers = logits.argmax(dim=1)
+    often = (answers * k + y).bincount(minlength=k * k).double().view(k, k) + 1 / k**2
+    often.fill_diagonal_(0)
+    rows = answers.bincount(minlength=k).double().clamp(min=1)
+    return often / rows[:, None] * (rows.sum() / often.sum())

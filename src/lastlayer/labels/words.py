@@ -1,0 +1,78 @@
+"""What an audit says, in sentences."""
+
+import math
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from lastlayer.labels.class_pairs import is_no_better
+
+if TYPE_CHECKING:
+    from lastlayer.labels.findings import Audit, Known
+
+BLIND = 0.02  # by which left-out rows may be right more often than other rows, beyond chance
+
+
+def sentences(audit: "Audit") -> tuple[str, ...]:
+    """Return what was found, what matters most first."""
+    n, (low, high) = audit.table.height, audit.interval
+    said = [
+        f"About {audit.wrong:.0f} of {n} labels are wrong ({low:.0f} to {high:.0f}, if noise is as "
+        f"the model says); {audit.suspects.height} are more probably wrong than right.",
+        f"Rows that were left out are right {audit.known.left_out:.1%} of the time.",
+    ]
+    if audit.confusion.height and audit.confusion["rows"][0] >= 1:
+        label, truth, rows = audit.confusion.row(0)
+        said.append(f"Most often, rows of '{truth}' are labelled '{label}': about {rows:.0f}.")
+    exact = int((audit.duplicates["distance"] == 0).sum())
+    near = audit.duplicates.height - exact
+    if exact or near:
+        said.append(
+            f"{exact} rows have an exact copy with another label, and {near} of the worst ones "
+            "nearly a copy."
+        )
+    if audit.strange.height:
+        said.append(f"{audit.strange.height} rows are far from every class.")
+    for one, other, told_apart in audit.same.head(3).rows():
+        said.append(
+            f"'{one}' and '{other}' may be one class: {told_apart:.0%} of their rows are nearer to "
+            "their own."
+        )
+    return tuple(said)
+
+
+def warnings(known: "Known", counts: Tensor, alone: int) -> tuple[str, ...]:
+    """Return what limits an audit: features that know the labels, or that cannot tell."""
+    said = []
+    guess = float(counts.max()) / float(counts.sum())
+    if is_no_better(known.left_out, known.rows, guess):
+        said.append(
+            f"The features hardly tell classes apart: left-out rows are right "
+            f"{known.left_out:.1%} of the time, and the most frequent class is {guess:.1%} of the "
+            "rows. Little can be said of labels by these features."
+        )
+    if known.other is not None and known.left_out - known.other > BLIND + _chance(known):
+        said.append(
+            f"The audit may be blind: left-out rows are right {known.left_out:.1%} of the time, "
+            f"but rows of {known.split} only {known.other:.1%}. If the features come from a "
+            "network trained on these labels, it has learned the wrong ones too: take features "
+            "from one that was not."
+        )
+    if known.other is None:
+        said.append(
+            "There is no other split with labels, so it was not measured whether the features know "
+            "these labels: an audit by a network that was trained on them finds nothing."
+        )
+    if alone:
+        said.append(
+            f"{alone} rows are the only one of their class, or its copies: nothing else says what "
+            "the class is, so they are not judged."
+        )
+    return tuple(said)
+
+
+def _chance(known: "Known") -> float:
+    """Return by how much two shares of one kind of row differ at most, 999 times in 1,000."""
+    other = known.other or 0.0
+    spread = known.left_out * (1 - known.left_out) / known.rows + other * (1 - other) / known.others
+    return 3.1 * math.sqrt(spread)

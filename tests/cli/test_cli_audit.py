@@ -1,0 +1,62 @@
+"""Labels from the shell: audited, left out, corrected."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from newcomer import run
+
+import lastlayer as ll
+
+pytestmark = pytest.mark.usefixtures("newcomers_folder")
+
+
+def test_wrong_labels_are_found_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = pl.read_csv("birds.csv")
+    names = frame["species"].unique().sort().to_list()
+    wrong = {
+        i: names[(names.index(frame["species"][i]) + 1 + i // 6 % 2) % 3] for i in range(0, 60, 6)
+    }
+    given = [wrong.get(i, name) for i, name in enumerate(frame["species"])]
+    frame.with_columns(species=pl.Series(given)).write_csv("wrong.csv")
+    before = Path("wrong.csv").read_bytes()
+    asked = "audit wrong.csv --label species --out suspects.csv --page audit.html"
+    assert run(monkeypatch, asked) == 0
+    said = capsys.readouterr().out
+    assert "of 300 labels are wrong" in said
+    assert "note: There is no other split" in said
+    suspects = pl.read_csv("suspects.csv")
+    assert set(suspects["row"]) == set(wrong)
+    assert all(suspects["suggestion"] == pl.Series([frame["species"][i] for i in suspects["row"]]))
+    assert Path("wrong.csv").read_bytes() == before
+    assert "<h2" in Path("audit.html").read_text(encoding="utf-8")
+    fit = "fit wrong.csv --label species --head slda --force --out head.safetensors"
+    assert run(monkeypatch, f"{fit} --drop suspects.csv") == 0
+    assert "on 290 rows" in capsys.readouterr().out
+    assert run(monkeypatch, f"{fit} --relabel suspects.csv") == 0
+    assert "on 300 rows" in capsys.readouterr().out
+    counts = dict(frame["species"].value_counts().rows())
+    clf = ll.HeadClassifier.load("head.safetensors")
+    assert dict(zip(clf.labels_.names, clf.head_.class_counts.tolist(), strict=True)) == counts
+    assert run(monkeypatch, f"{asked} --force --count 5") == 0
+    assert pl.read_csv("suspects.csv").height == 5
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("audit birds.csv --label species --out birds.csv --force", "would overwrite an input"),
+        ("audit birds.csv --label species --count 0", "--count must be at least 1"),
+        ("audit birds.csv --label species --out a.txt", ".csv or .parquet"),
+        ("audit birds.csv --label species --head linear", "cannot answer for a row"),
+        ("fit birds.csv --label species --head slda --drop birds.csv --out birds.csv --force",
+         "would overwrite an input"),
+    ],
+)  # fmt: skip
+def test_mistakes_end_in_a_line(
+    command: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, command) == 1
+    assert says in " ".join(capsys.readouterr().err.split())
