@@ -1,0 +1,1 @@
+"""Heads in use: what lives, and what watches over it."""
