@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lastlayer.layers import OriginalWeightNorm as OriginalWeightNorm
     from lastlayer.layers import WeightNorm as WeightNorm
     from lastlayer.layers import masked_cross_entropy as masked_cross_entropy
+    from lastlayer.live.watch import Watch as Watch
     from lastlayer.results import load_study as load_study
     from lastlayer.scenarios import make_scenario as make_scenario
     from lastlayer.study import compare as compare
@@ -60,6 +61,7 @@ _HOME = {
     "Audit": "lastlayer.labels",
     "fit": "lastlayer.fitting",
     "merge": "lastlayer.fitting",
+    "Watch": "lastlayer.live.watch",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
     "WeightNorm": "lastlayer.layers",

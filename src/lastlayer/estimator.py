@@ -154,11 +154,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.head_.observe_all(self._named_batches(z, own))
         return self
 
-    def calibrate(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def calibrate(self, X: ArrayLike, y: ArrayLike, living: bool = False) -> Self:
         """Calibrate on rows that were not learned; see ``Head.calibrate``."""
         with self._locked():
             z, codes, labels = self._of_arrays(X, y)
-            self.head_.calibrate(z[:], self.labels_.classes_of(labels, codes))
+            self.head_.calibrate(z[:], self.labels_.classes_of(labels, codes), living)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -342,6 +342,27 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         z, labels = self._divided(rows), self.labels_.like(rows.names)
         return z[:], self.labels_.classes_of(labels, rows.labelled)
 
+    def watched(self, rows: "Rows") -> tuple[Tensor, Tensor | None]:
+        """Return rows of a file as ``seen`` does, with the next classes for labels that are new."""
+        check_is_fitted(self, "head_")
+        z, labels = self._divided(rows)[:], self.labels_.like(rows.names)
+        if rows.y is None:
+            return z, None
+        return z, self.labels_.with_new(labels).classes_of(labels, rows.y)
+
+    def features_of(self, X: ArrayLike) -> Tensor:
+        """Return features as the head sees them, of any form that ``predict`` takes."""
+        with self._locked():
+            return self._of_array(X)
+
+    def numbers_of(self, y: ArrayLike) -> Tensor:
+        """Return the head's class (n,) of each label; of labels that are new, the next ones."""
+        with self._locked():
+            labels, codes = np.unique(np.asarray(y), return_inverse=True)
+            labels = text_labels(labels.tolist()) if labels.dtype.kind == "O" else labels
+            own = self.labels_.with_new(labels) if len(labels) else self.labels_
+            return own.classes_of(labels, torch.from_numpy(codes))
+
     def answer(self, rows: "Rows", unknown: float | None = None) -> tuple[Array, Array, Array]:
         """Predict rows of a file: the label of each, how probable it is, and whether it is known.
 
@@ -482,8 +503,13 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.head_.passes is None:
             # A small set that comes first is shown more often, until it makes enough steps.
             enough = -(-STEPS // -(-int(learned.sum()) // size)) if first else 0
-            for _ in range(self.epochs or max(EPOCHS, enough)):
-                yield from shuffled(z, y, size, learned, self._random)
+            try:
+                for epoch in range(self.epochs or max(EPOCHS, enough)):
+                    # A calibration that lives hears of each row once, when it is new.
+                    self.head_._follows = epoch == 0
+                    yield from shuffled(z, y, size, learned, self._random)
+            finally:
+                self.head_._follows = True
 
     def _named_batches(self, z: Divided, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield rows to learn, then name their classes: so that is part of the head's change."""

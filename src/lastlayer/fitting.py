@@ -190,7 +190,7 @@ def predict(
 
 def calibrate(
     clf: HeadClassifier, data: Source, *, rows: str = "validation", embedding: str | None = None,
-    label: str | None = None,
+    label: str | None = None, living: bool = False,
 ) -> None:  # fmt: skip
     """Calibrate a classifier on rows of features or of a table.
 
@@ -200,9 +200,10 @@ def calibrate(
         rows: As ``fit`` takes them.
         embedding: As ``fit`` takes it.
         label: As ``fit`` takes it.
+        living: Let the calibration follow what is learned later; see ``Head.calibrate``.
     """
     parts = _rows(clf, data, rows, embedding, label)
-    _calibrate(clf, [clf.seen(part) for part in parts])
+    _calibrate(clf, [clf.seen(part) for part in parts], living)
 
 
 def forget(
@@ -384,9 +385,11 @@ def _classifier(
     return clf
 
 
-def _calibrate(clf: HeadClassifier, held: Sequence[tuple[Tensor, Tensor]]) -> None:
+def _calibrate(
+    clf: HeadClassifier, held: Sequence[tuple[Tensor, Tensor]], living: bool = False
+) -> None:
     z, y = zip(*held, strict=True)
-    clf.head_.calibrate(torch.cat(z), torch.cat(y))
+    clf.head_.calibrate(torch.cat(z), torch.cat(y), living)
 
 
 def _version(path: Path) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the orde
     fit,
     predict,
     calibrate,
+    watch,
     forget,
     merge,
     export,

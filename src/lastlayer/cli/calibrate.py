@@ -1,6 +1,9 @@
 """The verb that calibrates a head on rows that it has not learned."""
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from lastlayer.cli import options
 from lastlayer.cli.app import USE, app
@@ -16,6 +19,12 @@ def calibrate(
     rows: options.Rows = "validation",
     label: options.Label = None,
     embedding: options.Embedding = None,
+    living: Annotated[
+        bool,
+        typer.Option(
+            "--living", help="Let it follow the labelled rows that the head learns from now on."
+        ),
+    ] = False,
     force: options.Force = False,
 ) -> None:
     """Make a head's probabilities reliable, using labelled rows that it has not learned."""
@@ -23,7 +32,7 @@ def calibrate(
 
     place = prepare_head(head, out, Path(features), force=force)
     with fitting.changing(head, place) as clf:
-        fitting.calibrate(clf, features, rows=rows, embedding=embedding, label=label)
+        fitting.calibrate(clf, features, rows=rows, embedding=embedding, label=label, living=living)
     if clf.head_.calibration is not None:
         print(describe_calibration(clf.head_.calibration))
     say_written(place)

@@ -52,6 +52,12 @@ def describe_calibration(found: "Calibration") -> str:
     """Return one line on what a head was calibrated with, and whether that still holds."""
     if found.stale:
         return "calibration out of date, since the head has changed: rerun lastlayer calibrate"
+    if found.living is not None:
+        traces = "; it may hold traces of forgotten rows" if found.living.forgot else ""
+        return (
+            f"calibrated with {found.rows} rows, and living: it followed {found.living.rows} more; "
+            f"temperature {found.temperature:.3g}; --unknown may be 0.01, 0.05 or 0.1{traces}"
+        )
     return (
         f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}; --unknown may be "
         f"{1 / (found.rows + 1):.2g} or more"

@@ -2,13 +2,14 @@
 
 Both come from rows that the head has not learned, and neither keeps a row: one number divides the
 logits, and the largest novelties of those rows, at most 2,000 of them, give a limit for each share
-of known inputs that one is ready to turn away (split conformal prediction).
+of known inputs that one is ready to turn away (split conformal prediction). Sums over the rows, by
+class, are what a watch compares a stream with. A calibration that lives follows its stream.
 """
 
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,13 +26,14 @@ from lastlayer.errors import (
     NotCalibratedError,
     OptionError,
 )
-from lastlayer.heads.answering import pieces, ready
+from lastlayer.heads.answering import pieces, ready, renew
 from lastlayer.heads.class_names import called
+from lastlayer.heads.living import USUAL, Living
+from lastlayer.heads.reference import Reference
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
 
-USUAL = (0.01, 0.05, 0.1)  # shares of known inputs that one is ready to turn away
 _RANKS = 1000  # largest novelties that are all kept; of the others one in each thousandth
 _LOGITS = 1 << 22  # that a temperature is fitted to: more rows would not change it
 _FLATTEST, _STEEPEST = 1e-4, 1e6  # of what logits are multiplied by, beside their own scale
@@ -46,6 +48,8 @@ class Calibration:
     ranks: tuple[int, ...]  # 1: the largest novelty; ascending
     novelty: tuple[float, ...]  # of the rows of these ranks; descending
     stale: bool = False  # the head has changed since
+    living: Living | None = None  # follows the stream, in place of being out of date
+    reference: dict[str, Any] | None = None  # of a watch; see ``Reference``
 
     @classmethod
     def of(cls, temperature: float, novelty: Tensor) -> Self:
@@ -66,6 +70,14 @@ class Calibration:
         94.0
         """
         share = a_share(share, "unknown")
+        if self.living is not None:
+            found = self.living.limit(share)
+            if found is None:
+                shares = ", ".join(map(str, USUAL))
+                raise OptionError(
+                    f"a calibration that lives follows the shares {shares}, got {share}"
+                )
+            return found
         passing = math.floor((self.rows + 1) * Fraction(repr(share)))
         if passing < 1:
             raise OptionError(
@@ -73,11 +85,36 @@ class Calibration:
                 f"calibration rows, got {self.rows}: calibrate with more of them, or ask for a "
                 f"share of at least 1/{self.rows + 1}"
             )
-        return self.novelty[bisect_right(self.ranks, passing) - 1]
+        return self.ranked(passing)[1]
+
+    def ranked(self, passing: int) -> tuple[int, float]:
+        """Return the rank of a limit that at most so many of the rows reach, and the limit."""
+        place = max(bisect_right(self.ranks, passing) - 1, 0)
+        return self.ranks[place], self.novelty[place]
 
     def usual_limits(self) -> dict[str, float]:
         """Return the limits of the usual shares, as far as there are enough rows for them."""
-        return {str(share): self.limit(share) for share in USUAL if share * (self.rows + 1) >= 1}
+        limits = {s: self.limit(s) for s in USUAL if self.living or s * (self.rows + 1) >= 1}
+        return {str(share): limit for share, limit in limits.items() if math.isfinite(limit)}
+
+    def follow(self, head: "Head", z: Tensor, y: Tensor) -> Self:
+        """Return what it is after rows that a head is about to learn, as part of that change."""
+        known = y < head.n_classes
+        known = known & head.seen[torch.where(known, y, 0)] if head.n_classes else known
+        if self.living is None or not bool(known.any()):
+            return self
+        renew(head)
+        living, temperature = self.living, self.temperature
+        for part, own in zip(pieces(head, z[known]), pieces(head, y[known]), strict=True):
+            logits, novelty = head._judge(part)
+            living, temperature = living.follow(temperature, novelty, head._evidence(logits), own)
+        return replace(self, living=living, temperature=temperature)
+
+    def after_forgetting(self) -> Self:
+        """Return what it is once its head has forgotten: out of date, or marked where it lives."""
+        if self.living is None:
+            return replace(self, stale=True)
+        return replace(self, living=replace(self.living, forgot=True))
 
     def document(self) -> dict[str, Any]:
         """Return it as the file of a head keeps it."""
@@ -87,9 +124,13 @@ class Calibration:
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Read what ``document`` returned; refuse what it cannot have returned."""
         try:
+            living = document.get("living")
             found = cls(**{**document, "ranks": tuple(document["ranks"]),
-                           "novelty": tuple(document["novelty"])})  # fmt: skip
+                           "novelty": tuple(document["novelty"]),
+                           "living": None if living is None else _living(living)})  # fmt: skip
             found._check()
+            if found.reference is not None:
+                Reference.read(found.reference)
         except (KeyError, TypeError, ValueError) as error:
             names = ", ".join(field.name for field in fields(cls))
             raise FileFormatError(f"a calibration must have {names}: {error}") from error
@@ -100,6 +141,7 @@ class Calibration:
         right = (
             type(self.rows) is int
             and type(self.stale) is bool
+            and (self.reference is None or isinstance(self.reference, dict))
             and real(self.temperature, "temperature") > 0
             and ranks.dtype.kind == "i"
             and 0 < len(ranks) == len(novelty)
@@ -113,7 +155,17 @@ class Calibration:
             raise ValueError("its numbers do not fit together")
 
 
-def calibrate(head: "Head", z: Tensor, y: Tensor) -> Calibration:
+def _living(document: Mapping[str, Any]) -> Living:
+    """Read what follows the stream, from the file of a head."""
+    recent, levels = (tuple(map(float, document[name])) for name in ("recent", "levels"))
+    found = Living(**{**document, "recent": recent, "levels": levels})
+    numbers = (*recent, *levels, found.slope, found.curvature, found.known)
+    if not recent or len(levels) != len(USUAL) or not np.isfinite(numbers).all():
+        raise ValueError("what lives must have novelties, levels and finite numbers")
+    return found
+
+
+def calibrate(head: "Head", z: Tensor, y: Tensor, living: bool = False) -> Calibration:
     """Calibrate a head, whose lock is held, on features (n, h) of classes that it has learned.
 
     >>> import lastlayer as ll
@@ -134,14 +186,18 @@ def calibrate(head: "Head", z: Tensor, y: Tensor) -> Calibration:
     fitted = rows_for_temperature(len(z), head.n_classes).to(head.seen.device)
     wanted = torch.zeros(len(z), dtype=torch.bool, device=head.seen.device)
     wanted[fitted] = True
-    novelty, evidence, start = [], [], 0
+    novelty, evidence, wrong, start = [], [], 0, 0
     for part in pieces(head, z):
         logits, strange = head._judge(part)
         novelty.append(strange)
+        wrong += int((logits.argmax(dim=-1) != y[start : start + len(part)]).sum())
         evidence.append(head._evidence(logits)[wanted[start : start + len(part)]])
         start += len(part)
-    temperature = fit_temperature(torch.cat(evidence), y[fitted])
-    return Calibration.of(temperature, torch.cat(novelty))
+    temperature, strange = fit_temperature(torch.cat(evidence), y[fitted]), torch.cat(novelty)
+    found = Calibration.of(temperature, strange)
+    reference = Reference.of(z, y, strange, wrong, head.n_classes)
+    lives = Living.of(strange) if living else None
+    return replace(found, living=lives, reference=reference.document())
 
 
 def _check_rows(head: "Head", z: Tensor, y: Tensor) -> None:

@@ -160,7 +160,7 @@ def forget(head: "Head", z: Tensor, y: Tensor, weight: Any) -> None:
         try:
             with AllOrNothing(head), learning(head):
                 head._forget(z, y, *weights)
-                head._mark_changed()
+                _mark_forgotten(head)
         except ImpossibleError as error:
             of = "" if error.c is None else f" of {called(head, error.c)}"
             raise DataError(
@@ -183,7 +183,16 @@ def forget_class(head: "Head", y: int) -> None:
             head._forget_class(number)
             stays = torch.arange(head.n_classes, device=head.seen.device) != number
             head.seen = head.seen & stays
-            head._mark_changed()
+            _mark_forgotten(head)
+
+
+def _mark_forgotten(head: "Head") -> None:
+    """Note what the order of rows has left its traces in: a calibration that lives, and a watch."""
+    if head._calibration is not None:
+        head._calibration = head._calibration.after_forgetting()
+    if "watch" in head.records:
+        head.records = {**head.records, "watch": {**head.records["watch"], "forgot": True}}
+    head._mark_changed(calibrated=True)
 
 
 def _check_counts(head: "Head", y: Tensor, weight: Tensor | None = None) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import Abilities
-from lastlayer.core.checks import choice, expect, whole
+from lastlayer.core.checks import choice, expect, flag, whole
 from lastlayer.core.tensors import MOST_CLASSES, check_batch, check_queries
 from lastlayer.errors import UnsupportedError
 from lastlayer.heads import answering, calibration, changes, export
@@ -69,6 +69,7 @@ class Head(SharedModule, ABC):
         self.preset = cast(Preset, choice(preset, ("exact", "paper"), "preset"))
         self._class_names: Names = None
         self._calibration: Calibration | None = None
+        self._follows = True  # whether rows are new to a calibration that lives
         self.records: dict[str, Any] = {}  # see ``records``: kept by ``save``
         self._derived: dict[str, Any] = {}  # what was made of the head as it is, when asked for
         self._stale = True
@@ -250,16 +251,24 @@ class Head(SharedModule, ABC):
             evidence = logits if self._calibration is None else self._evidence(logits)
             return torch.softmax(evidence.double() / self.temperature, dim=-1)
 
-    def calibrate(self, z: Tensor, y: Tensor) -> None:
+    def calibrate(self, z: Tensor, y: Tensor, living: bool = False) -> None:
         """Calibrate on features ``z`` (n, h) with labels ``y`` that it has not learned.
 
         It keeps a temperature, so that probabilities are right on average, and limits of novelty
         for ``predict(z, unknown=share)``, which hold as long as inputs are like these rows; it
         keeps no row. What the head answers does not change. Any ``observe``, ``merge`` or
         ``forget`` makes it out of date. Every class that was learned must be among the rows.
+
+        Args:
+            z: the features.
+            y: their classes.
+            living: keep it up to date: each row that is observed is judged before it is learned,
+                and temperature and limits follow (``Living``). That makes each ``observe`` as slow
+                as an answer, and the calibration depend on the order of the rows.
         """
+        flag(living, "living")
         with self.lock:
-            self._calibration = calibration.calibrate(self, z, y)
+            self._calibration = calibration.calibrate(self, z, y, living)
 
     @property
     def calibration(self) -> Calibration | None:
@@ -428,15 +437,18 @@ class Head(SharedModule, ABC):
 
     def _take(self, z: Tensor, y: Tensor, most: int, *weight: Tensor) -> None:
         """Learn from a checked batch, as part of a change."""
+        lives = self._calibration is not None and self._calibration.living is not None
+        if lives and self._follows and self._calibration is not None:
+            self._calibration = self._calibration.follow(self, z, y)
         if most >= self.n_classes:
             self._grow(most + 1)
         self.seen = self.seen.index_fill(0, y, True)
         self._learn(z, y, *weight)
-        self._mark_changed()
+        self._mark_changed(calibrated=lives)
 
-    def _mark_changed(self) -> None:
-        """Note that what follows from the data, and the calibration, are out of date."""
-        if self._calibration is not None and not self._calibration.stale:
+    def _mark_changed(self, calibrated: bool = False) -> None:
+        """Note that what follows from the data, and mostly the calibration, are out of date."""
+        if not calibrated and self._calibration is not None and not self._calibration.stale:
             self._calibration = replace(self._calibration, stale=True)
         self._stale = True
 

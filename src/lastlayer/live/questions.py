@@ -1,0 +1,143 @@
+"""The three questions of a watch: what each bets on, against what, and when that is an alarm."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+
+from lastlayer.heads.calibration import Calibration
+from lastlayer.heads.reference import DIRECTIONS, Reference
+from lastlayer.live.betting import (
+    GRID,
+    Array,
+    Promise,
+    most_errors,
+    most_exceeding,
+    most_on_average,
+)
+from lastlayer.live.wealth import Wealth
+
+WORSE, STRANGE, MOVED = QUESTIONS = ("worse", "strange", "moved")
+UNKNOWN = 0.05  # of the calibration rows are beyond the limit of "strange"
+FEW = 3  # bets on each of the many things that are looked at of a class
+POINTS = 64  # of the course of the wealth that are kept for a page
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """What a question bets on."""
+
+    promise: Promise
+    p: Array  # (g, d) how large x is on average at most, while nothing has changed
+    usual: Array  # (g, d) how large it was at the calibration
+    share: Array  # (d, k) how money is divided among bets
+    weight: Array  # (g,) of each group in the wealth of all
+
+    def evidence(self, wealth: Wealth) -> float:
+        """Return the wealth of all groups together."""
+        return float(self.weight @ wealth.evidence(self.promise))
+
+
+def one_rate(promise: Promise, usual: float, p: float) -> Rule:
+    """Return the rule for one kind of event, which happens to a share p of all rows at most."""
+    share = np.full((1, len(GRID)), 1 / len(GRID))
+    return Rule(promise, np.array([[p]]), np.array([[usual]]), share, np.ones(1))
+
+
+def worse(promise: Promise, found: Calibration, about: Reference, tolerance: float) -> Rule:
+    """Return the rule for answers: each is wrong or not."""
+    wrong = int(about.wrong)
+    p = most_errors(wrong, found.rows, promise.delta) + tolerance
+    return one_rate(promise, wrong / found.rows, min(p, 1.0))
+
+
+def strange(promise: Promise, found: Calibration) -> tuple[Rule, float]:
+    """Return the rule for inputs, each beyond the limit or not, and the limit."""
+    passing, limit = found.ranked(int(UNKNOWN * (found.rows + 1)))
+    p = float(most_exceeding(np.array(passing), np.array(found.rows), promise.delta))
+    return one_rate(promise, passing / (found.rows + 1), p), limit
+
+
+def moved(promise: Promise, about: Reference, shares: bool) -> Rule:
+    """Return the rule for classes: beyond the class's own limit, or shifted along a direction.
+
+    Args:
+        promise: of all classes together.
+        about: how the classes were.
+        shares: whether classes share one promise by how many rows they had; else each of their
+            rows counts in full, towards a number of rows between alarms.
+    """
+    # Half of a class's share is for its limit, half for both senses of all directions.
+    part = np.concatenate([[0.5], np.full(2 * DIRECTIONS, 0.25 / DIRECTIONS)])
+    weight = about.rows / max(int(about.rows.sum()), 1)
+    # A class without rows has nothing to be compared with: δ does not matter there.
+    delta = np.where(weight > 0, promise.delta * weight, 1)[:, None] * part
+    beyond = most_exceeding(about.passing, about.rows, delta[:, 0])
+    counted = about.counted[:, None]
+    up = most_on_average(counted, about.total, about.squares, delta[:, 1 : 1 + DIRECTIONS])
+    # The same of 1 − v, for shifts in the other sense.
+    total, squares = counted - about.total, counted - 2 * about.total + about.squares
+    down = most_on_average(counted, total, squares, delta[:, 1 + DIRECTIONS :])
+    p = np.concatenate([beyond[:, None], up, down], axis=1)
+    mean = about.total / np.maximum(counted, 1)
+    usual = np.concatenate([(about.passing / (about.rows + 1))[:, None], mean, 1 - mean], axis=1)
+    share = np.repeat(part[:, None] / FEW, FEW, axis=1)
+    return Rule(promise, p, usual, share, weight if shares else np.ones(len(weight)))
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What is remembered of one question; a fixed number of numbers, however long it is asked."""
+
+    wealth: Wealth
+    begun: int = 0  # rows of it before the present bets began
+    hits: float = 0.0  # of all rows: wrong answers, or inputs beyond the limit
+    alarms: int = 0  # so far
+    last: dict[str, Any] | None = None  # the last alarm
+    points: tuple[tuple[int, float], ...] = ()  # rows, and the logarithm of the wealth then
+    stride: int = 1  # rows between two points
+
+    @property
+    def rows(self) -> int:
+        """How many rows it was asked about."""
+        return self.begun + int(self.wealth.rows.sum())
+
+    def noted(self, evidence: float) -> Self:
+        """Return it with one more point of its course, or with every second of too many."""
+        points, stride = self.points, self.stride
+        if not points or self.rows >= points[-1][0] + stride:
+            points = (*points, (self.rows, float(np.log10(max(evidence, 1e-30)))))
+        if len(points) > POINTS:
+            points, stride = points[::2], 2 * stride
+        return replace(self, points=points, stride=stride)
+
+    def document(self) -> dict[str, Any]:
+        """Return it as the file of a head keeps it."""
+        return {**self.__dict__, "wealth": self.wealth.document(), "points": list(self.points)}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], share: Array) -> Self:
+        """Read what ``document`` returned; an error where it cannot have."""
+        points = tuple((int(row), float(height)) for row, height in document["points"])
+        for name in ("begun", "alarms", "stride"):
+            if type(document[name]) is not int:
+                raise ValueError(f"{name} must be a whole number")
+        float(document["hits"])
+        wealth = Wealth.read(document["wealth"], share)
+        return cls(**{**document, "wealth": wealth, "points": points})
+
+
+def until_alarm(wealth: Wealth, rule: Rule, x: Array, group: Array) -> tuple[Wealth, int | None]:
+    """Bet on rows up to the first that makes the wealth of all groups enough for an alarm.
+
+    Returns:
+        What is remembered then, and how many rows that took; None: there is no alarm.
+    """
+    made, course = wealth.take(x, group, rule.p, rule.share, rule.promise)
+    together = rule.evidence(wealth) + (rule.weight[group] * course.change).cumsum()
+    over = (together >= rule.promise.enough).nonzero()[0]
+    if not len(over):
+        return made, None
+    n = int(over[0]) + 1
+    return wealth.take(x[:n], group[:n], rule.p, rule.share, rule.promise)[0], n

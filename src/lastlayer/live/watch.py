@@ -1,0 +1,534 @@
+"""Watch a head: is it getting worse, are its inputs strange, which class moved.
+
+Each question bets against "nothing has changed since the calibration" (``betting``), so that the
+rate of false alarms is the one asked for at every moment, however long one watches.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from torch import Tensor
+
+from lastlayer.core.checks import a_path, expect, real
+from lastlayer.core.tensors import check_label_kind, check_range, ends
+from lastlayer.data.rows import Rows
+from lastlayer.errors import (
+    ArgumentError,
+    FileFormatError,
+    MergeError,
+    NotCalibratedError,
+    OptionError,
+)
+from lastlayer.estimator import HeadClassifier
+from lastlayer.heads import Head
+from lastlayer.heads.class_names import called
+from lastlayer.heads.reference import Reference, along, projected
+from lastlayer.live import verdicts
+from lastlayer.live.betting import Array, Promise, at_most, every, named
+from lastlayer.live.questions import (
+    MOVED,
+    QUESTIONS,
+    STRANGE,
+    WORSE,
+    Question,
+    Rule,
+    moved,
+    strange,
+    until_alarm,
+    worse,
+)
+from lastlayer.live.verdicts import Finding, Report, Verdict
+from lastlayer.live.wealth import Wealth
+
+FALSE_NAMES = 0.05  # of the classes that are named, at most, on average
+RECENT = 32  # inputs turned away of which it is known where they lie
+CALIBRATION_FAILS = 0.01  # the chance that limits are too low, where rows between alarms are asked
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One question that was answered with yes just now."""
+
+    question: str
+    row: int  # of this question, from 1
+    sentences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return it as text."""
+        return " ".join([verdicts.ASKS[self.question], "YES, since row", f"{self.row:,}:",
+                         *self.sentences])  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """Everything that is remembered; replaced as a whole, or not at all."""
+
+    questions: dict[str, Question]
+    names: Wealth  # of the classes, never begun anew, to name them by
+    outside: int = 0  # labelled rows of classes that were not calibrated
+    turned_away: tuple[tuple[float, ...], ...] = ()  # where the latest lie along the directions
+
+
+class Watch:
+    """Watch a calibrated head, with a stated rate of false alarms.
+
+    Three questions: is the head getting worse, are its inputs strange, which class moved. What is
+    remembered is part of the head (``head.records["watch"]``), so ``save`` keeps it, and a new
+    ``Watch`` of the same head continues.
+
+    Args:
+        head: a head or a ``HeadClassifier`` that was calibrated.
+        false_alarms: the chance that there is ever a false alarm, of any question. It is spent
+            once: each ``reset`` spends it anew. None: 0.05, or what the head is watched with.
+        rows: instead, how many rows pass between false alarms on average, at least; the questions
+            are then begun anew after each alarm.
+        tolerance: by how much the share of wrong answers may rise before that counts as worse.
+        reset: forget what was seen before, and begin anew.
+
+    >>> import lastlayer as ll
+    >>> data = ll.load_features("cifar10")
+    >>> head = ll.make_head("slda", in_features=64)
+    >>> head.observe(data.train.z, data.train.y)
+    >>> head.calibrate(data.test.z[:5000], data.test.y[:5000])
+    >>> watch = ll.Watch(head, false_alarms=0.05)
+    >>> watch.see(data.test.z[5000:], data.test.y[5000:])
+    ()
+    >>> [alarm.question for alarm in watch.see(data.test.z[:2000] + 0.5, data.test.y[:2000])]
+    ['worse', 'strange', 'moved']
+    """
+
+    def __init__(
+        self,
+        head: Head | HeadClassifier,
+        false_alarms: float | None = None,
+        *,
+        rows: float | None = None,
+        tolerance: float | None = None,
+        reset: bool = False,
+    ) -> None:
+        expect(head, (Head, HeadClassifier), "head", "a head or a HeadClassifier")
+        self._classifier = head if isinstance(head, HeadClassifier) else None
+        self.head: Head = head.head_ if isinstance(head, HeadClassifier) else head
+        asked = _asked(false_alarms, rows, tolerance)
+        with self.head.lock:
+            before = None if reset else self.head.records.get("watch")
+            if before is None:
+                self._begin(_DEFAULT | {k: v for k, v in asked.items() if v is not None})
+            else:
+                self._continue(before, asked)
+
+    def reset(self) -> None:
+        """Begin anew: the promise of the past is spent, and a new one is made."""
+        with self.head.lock:
+            self._begin(self.settings)
+
+    # Watching.
+
+    def see(self, z: Any, y: Any = None, answered: Any = None) -> tuple[Alarm, ...]:
+        """Take notice of rows, in their order, before the head learns them; all or nothing.
+
+        Args:
+            z: features (n, h), as the head or the classifier takes them.
+            y: their classes, or labels of a classifier; None: they have none (yet).
+            answered: what was answered when the rows came, if they were seen then, without labels:
+                they are scored by that, and not asked again whether they are strange.
+
+        Returns:
+            The alarms that these rows raise, in the order of the questions.
+        """
+        with self.head.lock:
+            if self._classifier is not None:
+                z = self._classifier.features_of(z)
+                y, answered = (None if labels is None else self._classifier.numbers_of(labels)
+                               for labels in (y, answered))  # fmt: skip
+            return self.see_rows(z, y, answered)
+
+    def see_file(self, rows: Rows) -> tuple[Alarm, ...]:
+        """Do what ``see`` does, with rows of a file for a classifier."""
+        if self._classifier is None:
+            raise ArgumentError("rows of a file are for the watch of a HeadClassifier")
+        with self.head.lock:
+            return self.see_rows(*self._classifier.watched(rows))
+
+    def see_rows(
+        self, z: Tensor, y: Tensor | None = None, answered: Tensor | None = None
+    ) -> tuple[Alarm, ...]:
+        """Do what ``see`` does, with features and classes as the head knows them."""
+        with self.head.lock:
+            logits, novelty = self.head.judge(z)
+            for labels in (y, answered):
+                if labels is not None:
+                    check_label_kind(labels, len(z))
+                    if len(labels):
+                        check_range(*ends(labels))
+            if answered is not None and y is None:
+                raise ArgumentError("answers are scored by labels: pass y as well as answered")
+            own = None if y is None else y.cpu().numpy().astype(np.int64)
+            wrong = None
+            if y is not None:
+                given = logits.argmax(dim=-1) if answered is None else answered
+                wrong = (given.cpu() != y.cpu()).numpy()
+            seen = _Rows(projected(z), novelty.cpu().numpy(), own, wrong, answered is None)
+            return self._take(seen)
+
+    def _take(self, rows: "_Rows") -> tuple[Alarm, ...]:
+        """Take notice of rows that were judged."""
+        questions, names, outside = dict(self._state.questions), self._state.names, 0
+        found: dict[str, list[dict[str, Any]]] = {}
+        turned_away = self._state.turned_away
+        if rows.strange:
+            beyond = rows.novelty > self._limit
+            new = rows.u[beyond][-RECENT:] / self.about.scale
+            turned_away = (*turned_away, *map(tuple, new.tolist()))[-RECENT:]
+            questions[STRANGE], _, found[STRANGE] = self._ask(
+                STRANGE, questions[STRANGE], None, beyond[:, None].astype(float), None
+            )
+        if rows.own is not None and rows.wrong is not None:
+            known = rows.own < len(self.about.rows)
+            known &= self.about.rows[np.where(known, rows.own, 0)] > 0
+            outside, own = int((~known).sum()), rows.own[known]
+            questions[WORSE], _, found[WORSE] = self._ask(
+                WORSE, questions[WORSE], None, rows.wrong[known][:, None].astype(float), None
+            )
+            seen = along(rows.u[known], self.about.place[own], self.about.scale)
+            beyond = (rows.novelty[known] > self.about.limit[own])[:, None]
+            x = np.concatenate([beyond, seen, 1 - seen], axis=1)
+            questions[MOVED], after, found[MOVED] = self._ask(
+                MOVED, questions[MOVED], names, x, own
+            )
+            names = names if after is None else after
+        state = _State(questions, names, self._state.outside + outside, turned_away)
+        alarms = tuple(
+            Alarm(question, last["row"], tuple(self._sentences(question, state)))
+            for question in QUESTIONS
+            for last in found.get(question, [])
+        )
+        self._keep(state)
+        return alarms
+
+    def _ask(
+        self, name: str, question: Question, names: Wealth | None, x: Array, group: Array | None
+    ) -> tuple[Question, Wealth | None, list[dict[str, Any]]]:
+        """Ask one question about rows; return what is remembered then, and its new alarms."""
+        rule, raised = self.rules[name], []
+        group = np.zeros(len(x), dtype=np.int64) if group is None else group
+        again = self.settings["rows"] is not None
+        while len(x):
+            if question.last is not None and not again:  # the promise is spent
+                made, n = question.wealth.take(x, group, rule.p, rule.share, rule.promise)[0], None
+            else:
+                made, n = until_alarm(question.wealth, rule, x, group)
+            taken = len(x) if n is None else n
+            if names is not None:
+                how = (x[:taken], group[:taken], rule.p, rule.share, self.naming.promise)
+                names = names.take(*how)[0] if again else made
+            hits = question.hits + float(x[:taken, 0].sum())
+            question = replace(question, wealth=made, hits=hits)
+            if n is not None:
+                last = {"row": question.rows, **self._finding(name, question, names)}
+                raised.append(last)
+                question = replace(question, last=last, alarms=question.alarms + 1)
+                if again:
+                    fresh = Wealth.of(len(made.rows), rule.share)
+                    question = replace(question, wealth=fresh, begun=question.rows)
+            x, group = x[taken:], group[taken:]
+        return question.noted(rule.evidence(question.wealth)), names, raised
+
+    # What it says.
+
+    def report(self) -> Report:
+        """Return what there is to say about each question."""
+        with self.head.lock:
+            said = tuple(self._verdict(name, self._state) for name in QUESTIONS)
+            return Report(self._promised(), said, self._notices())
+
+    def page(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as a page that works offline."""
+        from lastlayer.live.watch_page import watch_page  # noqa: PLC0415  (charts)
+        from lastlayer.report.page import write_page  # noqa: PLC0415
+
+        with self.head.lock:
+            page = watch_page(self.report(), self._state.questions, self.rules)
+        write_page(page, a_path(path))
+
+    def _verdict(self, name: str, state: _State) -> Verdict:
+        question = state.questions[name]
+        finding, classes = self._found(name, question, state)
+        row = None if question.last is None else question.last["row"]
+        return Verdict(
+            name, question.last is not None, question.rows, row, question.alarms, finding,
+            classes, tuple(self._sentences(name, state)),
+        )  # fmt: skip
+
+    def _found(
+        self, name: str, question: Question, state: _State
+    ) -> tuple[Finding | None, dict[str, Finding]]:
+        """Return what an alarm has found: as of now, or where bets began anew, as of then."""
+        if question.last is None:
+            return None, {}
+        again = self.settings["rows"] is not None
+        last = question.last if again else self._finding(name, question, state.names)
+        classes = {key: _finding(value) for key, value in last["classes"].items()}
+        return (None if last["finding"] is None else _finding(last["finding"])), classes
+
+    def _finding(self, name: str, question: Question, names: Wealth | None) -> dict[str, Any]:
+        """Return since when and how large, as JSON."""
+        if name != MOVED:
+            found = verdicts.find(question.wealth, self.rules[name], 0, question.begun)
+            return {"finding": asdict(found), "classes": {}}
+        if names is None:
+            raise TypeError("classes are named by bets that never begin anew")
+        rule, classes = self.naming, {}
+        evidence = rule.weight * names.evidence(rule.promise)
+        for c in named(evidence, 0.8 * FALSE_NAMES).nonzero()[0]:
+            found = verdicts.find(names, rule, int(c), 0)
+            shift = verdicts.shift_of(names, rule, int(c))
+            classes[self._name(int(c))] = asdict(replace(found, shift=shift))
+        return {"finding": None, "classes": classes}
+
+    def _sentences(self, name: str, state: _State) -> list[str]:
+        question = state.questions[name]
+        finding, classes = self._found(name, question, state)
+        if question.last is None:
+            return verdicts.say_nothing(name, question, self.rules[name])
+        if name == MOVED:
+            return verdicts.say_moved(classes, int((self.about.rows > 0).sum()))
+        if finding is None:
+            raise TypeError("an alarm says since when")
+        if name == STRANGE:
+            return verdicts.say_strange(finding, verdicts.look_alike(state.turned_away))
+        is_strange = state.questions[STRANGE].last is not None
+        return verdicts.say_worse(finding, is_strange, "half_life" in self.head.options)
+
+    def _name(self, c: int) -> str:
+        return called(self.head, c).strip("'")
+
+    def _promised(self) -> str:
+        rows, chance = self.settings["rows"], self.settings["false_alarms"]
+        if rows is not None:
+            return f"Promised: at least {rows:,.0f} rows between false alarms on average."
+        return f"Promised: a false alarm ever comes with a chance of at most {chance:.2%}."
+
+    def _notices(self) -> tuple[str, ...]:
+        said = []
+        if any(q.last is not None for q in self._state.questions.values()) and (
+            self.settings["rows"] is None
+        ):
+            said.append("Where there was an alarm the promise is spent: reset begins anew.")
+        if self.head.calibration is not None and (
+            self.head.calibration.stale or self.head.calibration.living is not None
+        ):
+            said.append(
+                "The head may have changed since it was calibrated: the promise is that it errs, "
+                "and that unchanged inputs are strange, no more often than then."
+            )
+        if self._state.outside:
+            said.append(
+                f"{self._state.outside:,} rows are of classes that were not calibrated: "
+                "they are outside the promise."
+            )
+        if self.head.records.get("watch", {}).get("forgot"):
+            said.append("The head has forgotten rows that may have left a trace in this watch.")
+        return tuple(said)
+
+    # What it remembers.
+
+    def merge(self, other: "Watch") -> Self:
+        """Return the watch of both streams, of this head; its promise is that of either.
+
+        Both must compare with the same calibration and promise the same. For "at most α ever",
+        wealth is the mean of both; for rows between alarms it is their sum, as are the rows.
+        """
+        expect(other, Watch, "other", "a watch")
+        first, second = sorted((self.head, other.head), key=id)
+        with first.lock, second.lock:
+            if self.settings != other.settings:
+                raise MergeError(
+                    f"two watches must promise the same to be merged, got {self.settings} and "
+                    f"{other.settings}"
+                )
+            if (self._about, self._calibrations) != (other._about, other._calibrations):
+                raise MergeError(
+                    "two watches must compare with the same calibration to be merged: calibrate "
+                    "one head, copy it, and watch both copies"
+                )
+            made = type(self).__new__(type(self))
+            made.__dict__.update(self.__dict__)
+            weight = 0.5 if self.settings["rows"] is None else 1.0
+            made._state = _joined(self._state, other._state, weight)
+            return made
+
+    def keep(self) -> None:
+        """Write what is remembered to the head, in place of what it has of another watch."""
+        with self.head.lock:
+            self._keep(self._state)
+
+    def _keep(self, state: _State) -> None:
+        """Remember, and let the head remember."""
+        forgot = bool(self.head.records.get("watch", {}).get("forgot", False))
+        document = {
+            "settings": self.settings,
+            "about": self._about,
+            "calibrations": self._calibrations,
+            "questions": {name: q.document() for name, q in state.questions.items()},
+            "names": state.names.document() if self.settings["rows"] is not None else None,
+            "outside": state.outside,
+            "turned_away": [list(row) for row in state.turned_away],
+            "forgot": forgot,
+        }
+        self.head.records = {**self.head.records, "watch": document}
+        self._state = state
+
+    def _begin(self, settings: dict[str, Any]) -> None:
+        self.settings, self._calibrations = settings, 1
+        self._compare()
+        fresh = {
+            name: Question(Wealth.of(len(rule.p), rule.share)) for name, rule in self.rules.items()
+        }
+        self.head.records = {k: v for k, v in self.head.records.items() if k != "watch"}
+        self._keep(_State(fresh, fresh[MOVED].wealth))
+
+    def _continue(self, before: Mapping[str, Any], asked: dict[str, Any]) -> None:
+        """Continue what the head remembers of a watch."""
+        try:
+            settings = dict(before["settings"])
+            other = {k: v for k, v in asked.items() if v is not None and v != settings[k]}
+            if other:
+                raise OptionError(
+                    f"this head is watched with {_in_words(settings)}: leave out "
+                    f"{', '.join(other)}, or begin anew with reset=True (in the shell: --reset)"
+                )
+            self.settings, self._calibrations = settings, int(before["calibrations"])
+            # A new calibration may fail as the first could: it gets half of what was left of δ.
+            self._calibrations += before["about"] != _about(self.head)
+            self._compare()
+            self._state = self._read(before)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, OptionError | NotCalibratedError):
+                raise
+            raise FileFormatError(
+                f"what this head remembers of a watch cannot be used ({error}): begin anew with "
+                "reset=True (in the shell: --reset)"
+            ) from error
+
+    def _read(self, before: Mapping[str, Any]) -> _State:
+        classes = len(self.about.rows)
+        questions = {
+            name: Question.read(before["questions"][name], rule.share)
+            for name, rule in self.rules.items()
+        }
+        was = questions[MOVED].wealth
+        questions[MOVED] = replace(questions[MOVED], wealth=was.grown(classes))
+        names = questions[MOVED].wealth
+        if before["names"] is not None:
+            names = Wealth.read(before["names"], self.rules[MOVED].share).grown(classes)
+        rows = tuple(tuple(map(float, row)) for row in before["turned_away"])
+        return _State(questions, names, int(before["outside"]), rows)
+
+    def _compare(self) -> None:
+        """Find out what the stream is compared with."""
+        found = self.head.calibration
+        if found is None or found.reference is None:
+            why = "is not calibrated" if found is None else "was calibrated by an older version"
+            raise NotCalibratedError(
+                f"this '{self.head.name}' head {why}, so there is nothing to compare its stream "
+                "with: call calibrate(z, y) with rows that it has not learned (in the shell: "
+                "lastlayer calibrate)"
+            )
+        self._about, self.about = _about(self.head), Reference.read(found.reference)
+        promise = partial(_promise, self.settings, self._calibrations)
+        ever = self.settings["rows"] is None
+        # Names may be false for two reasons, and a fifth of their share is for the calibration.
+        of_classes = replace(promise(), delta=min(promise().delta, 0.1 * FALSE_NAMES))
+        rule, self._limit = strange(promise(), found)
+        self.rules: dict[str, Rule] = {
+            WORSE: worse(promise(), found, self.about, self.settings["tolerance"]),
+            STRANGE: rule,
+            MOVED: moved(of_classes, self.about, shares=ever),
+        }
+        self.naming = self.rules[MOVED] if ever else moved(
+            replace(at_most(FALSE_NAMES), delta=of_classes.delta), self.about, shares=True
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows that a head has judged."""
+
+    u: Array  # (n, DIRECTIONS) where they are along the directions
+    novelty: Array  # (n,)
+    own: Array | None  # (n,) their classes
+    wrong: Array | None  # (n,) whether the answer was
+    strange: bool = True  # whether they are new, so that it is asked whether they are strange
+
+
+_DEFAULT: dict[str, Any] = {"false_alarms": 0.05, "rows": None, "tolerance": 0.0}
+
+
+def _asked(
+    false_alarms: float | None, rows: float | None, tolerance: float | None
+) -> dict[str, Any]:
+    """Check what is asked for."""
+    if false_alarms is not None and rows is not None:
+        raise OptionError("a watch promises false_alarms or rows, not both: leave one out")
+    if false_alarms is not None and not 0 < real(false_alarms, "false_alarms") < 1:
+        raise OptionError(f"false_alarms must be above 0 and below 1, got {false_alarms}")
+    if rows is not None and not real(rows, "rows") >= 1:
+        raise OptionError(f"rows must be at least 1, got {rows}")
+    if tolerance is not None and not 0 <= real(tolerance, "tolerance") < 1:
+        raise OptionError(f"tolerance must be at least 0 and below 1, got {tolerance}")
+    given = {"false_alarms": false_alarms, "rows": rows, "tolerance": tolerance}
+    return {k: None if v is None else float(v) for k, v in given.items()}
+
+
+def _promise(settings: dict[str, Any], calibrations: int) -> Promise:
+    """Return a third of the promise, for one of three questions."""
+    if settings["rows"] is None:
+        made = at_most(settings["false_alarms"] / len(QUESTIONS))
+    else:
+        made = every(settings["rows"] * len(QUESTIONS), CALIBRATION_FAILS / len(QUESTIONS))
+    return replace(made, delta=made.delta / 2**calibrations)
+
+
+def _in_words(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value:g}" for name, value in settings.items() if value is not None)
+
+
+def _about(head: Head) -> str:
+    """Return a name for the calibration that a head is compared with."""
+    found = head.calibration
+    if found is None:
+        return ""
+    parts = [found.rows, found.ranks, found.novelty, found.reference]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _finding(document: Mapping[str, Any]) -> Finding:
+    sizes = {
+        name: None if document[name] is None else verdicts.Size(**document[name])
+        for name in ("size", "shift")
+    }
+    return Finding(**{**document, **sizes})
+
+
+def _joined(one: _State, other: _State, weight: float) -> _State:
+    """Return what two watches of different rows remember together."""
+    questions = {}
+    for name, mine in one.questions.items():
+        their = other.questions[name]
+        latest = their if mine.last is None else mine
+        questions[name] = replace(
+            latest,
+            wealth=mine.wealth.joined(their.wealth, weight),
+            begun=mine.begun + their.begun,
+            alarms=mine.alarms + their.alarms,
+        )
+    rows = (*one.turned_away, *other.turned_away)[-RECENT:]
+    names = one.names.joined(other.names, 0.5)
+    return _State(questions, names, one.outside + other.outside, rows)
