@@ -111,8 +111,8 @@ def most_on_average(rows: Array, total: Array, squares: Array, delta: Array | fl
     """Return what a mean of values in [0, 1] exceeds with a chance of at most δ, from their sums.
 
     Were the mean p, the bets 1 + θ (p − v)/(1 − p) on rows of the calibration would not be expected
-    to grow. Their wealth is at least what is compared here (Fan, Grama and Liu 2015, (4.11)), and
-    rises with p; the limit is the first p at which it reaches 1/δ.
+    to grow. Their wealth rises with p, and is at least what is compared here, since log(1 + θ u) ≥
+    θ u + (log(1 − θ) + θ) u² for u ≥ −1; the limit is the first p at which that reaches 1/δ.
 
     Args:
         rows: (…) how many values.
@@ -128,8 +128,9 @@ def most_on_average(rows: Array, total: Array, squares: Array, delta: Array | fl
     thetas = np.array([0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02])[:, *[None] * mean.ndim]
     for step in steps[::-1]:
         p = mean + (1 - mean) * step
-        ahead = rows * (p - mean) / (1 - p)
-        spread = (rows * p**2 - 2 * p * total + squares) / (1 - p) ** 2
+        rest = np.maximum(1 - p, 1e-12)
+        ahead = rows * (p - mean) / rest
+        spread = (rows * p**2 - 2 * p * total + squares) / rest**2
         wealth = thetas * ahead + (np.log1p(-thetas) + thetas) * spread
         top = wealth.max(axis=0)
         reached = top + np.log(np.exp(wealth - top).mean(axis=0)) >= wanted
@@ -140,36 +141,43 @@ def most_on_average(rows: Array, total: Array, squares: Array, delta: Array | fl
 _TILTS = np.geomspace(0.003, 8, 24)
 
 
-def interval(total: float, rows: int, alpha: float) -> tuple[float, float]:
+def interval(total: Array, rows: Array, alpha: Array | float) -> tuple[Array, Array]:
     """Return between which limits the mean of the expectations of x in [0, 1] lies.
 
     Whatever was bet on and however often one looks: at every moment at once, with a chance of at
     least 1 − α (the mixture over λ of exp(λ Σ x) / (1 + p (e^λ − 1))^n is never expected to grow).
 
-    >>> low, high = interval(80, 1000, 0.05)
-    >>> round(low, 3), round(high, 3)
-    (0.054, 0.113)
+    Args:
+        total: (m,) sums of x.
+        rows: (m,) over so many rows.
+        alpha: (m,) the chance that the mean is ever outside.
+
+    >>> low, high = interval(np.array([80]), np.array([1000]), 0.05)
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.054], [0.113])
     """
-    if not rows:
-        return 0.0, 1.0
-    mean, wanted = min(total / rows, 1.0), np.log(2 * len(_TILTS) / alpha)
+    total, rows, alpha = np.broadcast_arrays(total, rows, alpha)
+    mean, wanted = np.minimum(total / np.maximum(rows, 1), 1), np.log(2 * len(_TILTS) / alpha)
 
-    def impossible(p: float, tilts: Array) -> bool:
-        logs = tilts * total - rows * np.log1p(p * np.expm1(tilts))
-        return bool(np.log(np.exp(logs - logs.max()).sum()) + logs.max() >= wanted)
+    def impossible(p: Array, tilts: Array) -> Array:
+        factors = np.log1p(p[:, None] * np.expm1(tilts))
+        logs = tilts * total[:, None] - rows[:, None] * factors
+        top = logs.max(axis=1)
+        found: Array = np.log(np.exp(logs - top[:, None]).sum(axis=1)) + top >= wanted
+        return found
 
-    low = _edge(lambda p: impossible(p, _TILTS), mean, 0.0)
-    high = _edge(lambda p: impossible(p, -_TILTS), mean, 1.0)
+    low = _edge(lambda p: impossible(p, _TILTS), mean, np.zeros(len(mean)))
+    high = _edge(lambda p: impossible(p, -_TILTS), mean, np.ones(len(mean)))
     return low, high
 
 
-def _edge(impossible: Callable[[float], bool], inside: float, outside: float) -> float:
-    """Return the p farthest from ``inside`` that is still possible, by halving."""
-    if not impossible(outside):
-        return outside
+def _edge(impossible: Callable[[Array], Array], inside: Array, outside: Array) -> Array:
+    """Return the p farthest from ``inside`` that are still possible, by halving."""
+    inside = np.where(impossible(outside), inside, outside)
     for _ in range(40):
         middle = (inside + outside) / 2
-        inside, outside = (inside, middle) if impossible(middle) else (middle, outside)
+        wrong = impossible(middle)
+        inside, outside = np.where(wrong, inside, middle), np.where(wrong, middle, outside)
     return outside
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lastlayer.heads.reference import DIRECTIONS, REACH
-from lastlayer.live.betting import interval, spent
+from lastlayer.live.betting import Array, interval, spent
 from lastlayer.live.questions import MOVED, STRANGE, WORSE, Question, Rule
 from lastlayer.live.wealth import Wealth
 
@@ -87,50 +87,60 @@ class Report:
         return "\n\n".join([*parts, "\n".join([self.promise, *self.notices])])
 
 
-def find(wealth: Wealth, rule: Rule, group: int, begun: int, d: int = 0) -> Finding:
-    """Return since when, and how large.
+def find(wealth: Wealth, rule: Rule, groups: Array, begun: int = 0) -> list[Finding]:
+    """Return since when, and how large, for some groups of rows.
 
     Args:
         wealth: what is remembered.
         rule: what was bet on.
-        group: of whose rows.
+        groups: (m,) of whose rows.
         begun: rows before the bets began.
-        d: on which of the things that are looked at.
     """
-    rows, since = int(wealth.rows[group]), int(wealth.since[group])
-    gained = float(wealth.path[group] - wealth.low[group])
-    around = int(np.ceil(NATS * (rows - since) / max(gained, 1e-9))) if gained > 0 else rows
-    return Finding(
-        begun + since,
-        begun + max(since - around, 0),
-        begun + min(since + around, rows),
-        rows - since,
-        size_of(wealth, rule, group, d),
-    )
+    rows, since = wealth.rows[groups], wealth.since[groups]
+    gained = (wealth.path - wealth.low)[groups]
+    around = np.minimum(np.ceil(NATS * (rows - since) / np.maximum(gained, 1e-9)), rows)
+    first, last = np.maximum(since - around, 0), np.minimum(since + around, rows)
+    sizes = sizes_of(wealth, rule, groups, np.zeros(len(groups), dtype=np.int64))
+    ends = np.stack([since, first, last]).astype(np.int64) + begun
+    return [
+        Finding(int(since), int(first), int(last), int(n), size)
+        for (since, first, last), n, size in zip(ends.T, rows - since, sizes, strict=True)
+    ]
 
 
-def size_of(wealth: Wealth, rule: Rule, group: int, d: int) -> Size:
+def sizes_of(wealth: Wealth, rule: Rule, groups: Array, d: Array) -> list[Size]:
     """Return how large something is, with a confidence sequence that knows how it was chosen.
 
     Where the change began was chosen by the data, and of many classes and directions one: the
     chance to miss is divided among all of them.
+
+    Args:
+        wealth: what is remembered.
+        rule: what was bet on.
+        groups: (m,) of whose rows.
+        d: (m,) which of the things that are looked at.
     """
-    rows, since = int(wealth.rows[group]), int(wealth.since[group])
-    total, n = float(wealth.sums[group, d]), rows - since
-    weight = rule.share.sum(axis=1)[d] * rule.weight[group] / max(rule.weight.sum(), 1)
-    low, high = interval(total, n, SURE * float(spent(np.array(since + 1))) * float(weight))
-    usual, most = float(rule.usual[group, d]), float(rule.p[group, d])
-    return Size(total / n if n else usual, low, high, usual, most)
+    since, total = wealth.since[groups], wealth.sums[groups, d]
+    rows = wealth.rows[groups] - since
+    weight = rule.share.sum(axis=1)[d] * rule.weight[groups] / rule.weight.sum()
+    low, high = interval(total, rows, SURE * spent(since + 1) * weight)
+    usual, most = rule.usual[groups, d], rule.p[groups, d]
+    share = np.where(rows > 0, total / np.maximum(rows, 1), usual)
+    return [Size(*map(float, size)) for size in zip(share, low, high, usual, most, strict=True)]
 
 
-def shift_of(wealth: Wealth, rule: Rule, group: int) -> Size:
-    """Return how far a class moved along the direction in which it did most, in deviations."""
-    rows = max(int(wealth.rows[group] - wealth.since[group]), 1)
-    mean = wealth.sums[group, 1:] / rows
-    d = 1 + int((mean - rule.usual[group, 1:]).argmax())
-    size = size_of(wealth, rule, group, d)
-    ends = size.share, size.low, size.high, size.usual, size.most
-    return Size(*(float(2 * REACH * (end - size.usual)) for end in ends))
+def shifts_of(wealth: Wealth, rule: Rule, groups: Array) -> list[Size]:
+    """Return how far classes moved along the direction in which each did most, in deviations."""
+    rows = np.maximum(wealth.rows - wealth.since, 1)[groups]
+    mean = wealth.sums[groups, 1:] / rows[:, None]
+    d = 1 + (mean - rule.usual[groups, 1:]).argmax(axis=1)
+    return [
+        Size(*(
+            2 * REACH * (end - size.usual)
+            for end in (size.share, size.low, size.high, size.usual, size.most)
+        ))
+        for size in sizes_of(wealth, rule, groups, d)
+    ]  # fmt: skip
 
 
 def percent(share: float) -> str:
@@ -169,7 +179,7 @@ def say_strange(found: Finding, alike: tuple[int, int]) -> list[str]:
     new_class = (
         f"{group} of the last {of} that were turned away look like one another: perhaps a new "
         "class, so label some of them"
-        if 2 * group > of >= 8
+        if 3 * group >= of >= 8
         else f"those turned away do not look like one another ({group} of the last {of} do): "
         "perhaps another source or a broken input, so look at some of them"
     )
@@ -232,5 +242,6 @@ def look_alike(recent: Sequence[Sequence[float]]) -> tuple[int, int]:
     if not len(rows):
         return 0, 0
     apart = ((rows[:, None] - rows) ** 2).sum(axis=2)
-    # Two rows of one class are 2 · DIRECTIONS apart on average.
-    return int((apart <= 2 * DIRECTIONS).sum(axis=1).max()), len(rows)
+    # Rows of one class are DIRECTIONS from its middle on average, and this far from one another
+    # seldom but around it (docs/decisions/19 says how often others are).
+    return int((apart <= DIRECTIONS).sum(axis=1).max()), len(rows)

@@ -47,6 +47,7 @@ from lastlayer.live.verdicts import Finding, Report, Verdict
 from lastlayer.live.wealth import Wealth
 
 FALSE_NAMES = 0.05  # of the classes that are named, at most, on average
+LOOK_AHEAD = 64  # rows after an alarm in which to look for the next
 RECENT = 32  # inputs turned away of which it is known where they lie
 CALIBRATION_FAILS = 0.01  # the chance that limits are too low, where rows between alarms are asked
 
@@ -218,13 +219,16 @@ class Watch:
         """Ask one question about rows; return what is remembered then, and its new alarms."""
         rule, raised = self.rules[name], []
         group = np.zeros(len(x), dtype=np.int64) if group is None else group
-        again = self.settings["rows"] is not None
+        again, ahead = self.settings["rows"] is not None, len(x)
         while len(x):
+            some = x[:ahead], group[:ahead]
             if question.last is not None and not again:  # the promise is spent
-                made, n = question.wealth.take(x, group, rule.p, rule.share, rule.promise)[0], None
+                made, n = question.wealth.take(*some, rule.p, rule.share, rule.promise)[0], None
             else:
-                made, n = until_alarm(question.wealth, rule, x, group)
-            taken = len(x) if n is None else n
+                made, n = until_alarm(question.wealth, rule, *some)
+            taken = len(some[0]) if n is None else n
+            # Where alarms follow one another, rows far ahead would be bet on in vain.
+            ahead = LOOK_AHEAD if n is not None else 4 * ahead
             if names is not None:
                 how = (x[:taken], group[:taken], rule.p, rule.share, self.naming.promise)
                 names = names.take(*how)[0] if again else made
@@ -280,16 +284,18 @@ class Watch:
     def _finding(self, name: str, question: Question, names: Wealth | None) -> dict[str, Any]:
         """Return since when and how large, as JSON."""
         if name != MOVED:
-            found = verdicts.find(question.wealth, self.rules[name], 0, question.begun)
+            (found,) = verdicts.find(question.wealth, self.rules[name], _ALL, question.begun)
             return {"finding": asdict(found), "classes": {}}
         if names is None:
             raise TypeError("classes are named by bets that never begin anew")
-        rule, classes = self.naming, {}
-        evidence = rule.weight * names.evidence(rule.promise)
-        for c in named(evidence, 0.8 * FALSE_NAMES).nonzero()[0]:
-            found = verdicts.find(names, rule, int(c), 0)
-            shift = verdicts.shift_of(names, rule, int(c))
-            classes[self._name(int(c))] = asdict(replace(found, shift=shift))
+        evidence = self.naming.weight * names.evidence(self.naming.promise)
+        which = named(evidence, 0.8 * FALSE_NAMES).nonzero()[0]
+        own = verdicts.find(names, self.naming, which)
+        shifts = verdicts.shifts_of(names, self.naming, which)
+        classes = {
+            self._name(int(c)): asdict(replace(one, shift=shift))
+            for c, one, shift in zip(which, own, shifts, strict=True)
+        }
         return {"finding": None, "classes": classes}
 
     def _sentences(self, name: str, state: _State) -> list[str]:
@@ -468,6 +474,7 @@ class _Rows:
     strange: bool = True  # whether they are new, so that it is asked whether they are strange
 
 
+_ALL = np.zeros(1, dtype=np.int64)  # the one group of a question that is not about classes
 _DEFAULT: dict[str, Any] = {"false_alarms": 0.05, "rows": None, "tolerance": 0.0}
 
 

@@ -13,8 +13,8 @@ from lastlayer.report.section import Cell, Figure, Panel, Section, Table, name_a
 
 HEIGHT = 220
 ABOUT = (
-    "Each question bets against nothing having changed since the calibration. While nothing has, its "
-    "wealth is not expected to grow; where it reaches the line there is an alarm."
+    "Each question bets against nothing having changed since the calibration. While nothing has, "
+    "its wealth is not expected to grow; where it reaches the line there is an alarm."
 )
 
 

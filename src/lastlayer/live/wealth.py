@@ -64,22 +64,24 @@ class Wealth:
             share: (d, k) how new money is divided among bets.
             promise: says how much new money there is.
         """
+        if not len(x):
+            return self, Course(np.zeros(0), np.zeros(0))
         used, place, nth, size = _by_group(group)
         # Groups with the most rows first: those without any more are left out as it goes on.
-        rows = np.full((size.max(initial=0), len(used), x.shape[1]), np.nan)
+        rows = np.full((size[0], len(used), x.shape[1]), np.nan)
         rows[nth, place] = x
         there = np.arange(len(rows))[:, None] < size
         number = self.rows[used] + np.arange(1, len(rows) + 1)[:, None]
         money = np.where(there, promise.money(number), 0)
         aside = promise.aside(number)
-        wealth, stakes = np.empty(money.shape), self.stakes[used]
+        wealth, stakes = np.zeros(money.shape), self.stakes[used]
         for begin, end, groups in _stretches(size):
             part = np.s_[begin:end, :groups]
             wealth[part], stakes[:groups] = bet(
                 stakes[:groups], money[part], share, rows[part], p[used[:groups]]
             )
         first = self.stakes[used].sum(axis=(1, 2))
-        before = np.concatenate([first[None], wealth[:-1]]) if len(rows) else wealth
+        before = np.concatenate([first[None], wealth[:-1]])
         made = self._remember(used, stakes, there, rows, _growth(wealth, before + money, there))
         evidence = wealth + aside
         change = evidence - before - promise.aside(number - 1)
@@ -167,8 +169,8 @@ def _stretches(size: Array) -> list[tuple[int, int, int]]:
 def _growth(wealth: Array, at_stake: Array, there: Array) -> Array:
     """Return the logarithm of what each row multiplied by whatever was at stake."""
     smallest = np.finfo(np.float64).tiny
-    ratio = np.maximum(wealth, smallest) / np.maximum(at_stake, smallest)
-    found: Array = np.where(there, np.log(np.where(there, ratio, 1)), 0)
+    before, after = np.where(there, at_stake, 1), np.where(there, wealth, 1)
+    found: Array = np.log(np.maximum(after, smallest)) - np.log(np.maximum(before, smallest))
     return found
 
 
