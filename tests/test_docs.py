@@ -14,7 +14,7 @@ SELF_CONTAINED = [
     page
     for page in PAGES
     if (page.parent.name == "heads" and page.stem != "README")
-    or page.stem in ("layers", "analysis", "replay", "advise", "use", "unknown")
+    or page.stem in ("layers", "analysis", "replay", "advise", "use", "unknown", "watch")
 ]
 
 

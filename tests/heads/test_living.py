@@ -170,7 +170,7 @@ def test_a_file_keeps_it(tmp_path: Path) -> None:
 def test_only_the_usual_shares_are_followed() -> None:
     head, _, _ = living_head("slda")
     assert head.limit(0.1) <= head.limit(0.05) <= head.limit(0.01)
-    with pytest.raises(OptionError, match="follows the shares .* got 0.2"):
+    with pytest.raises(OptionError, match=r"follows the shares .* got 0.2"):
         head.limit(0.2)
     assert head.as_module(unknown=0.05)(blobs(2)[0])[0].shape == (6,)
 
