@@ -9,7 +9,8 @@ from lastlayer.live.questions import MOVED, Question, Rule
 from lastlayer.live.verdicts import ASKS, Report, Verdict, percent
 from lastlayer.report.charts import DATA, sized
 from lastlayer.report.page import Page
-from lastlayer.report.section import Cell, Figure, Panel, Section, Table, name_all, number, words
+from lastlayer.report.section import Figure, Panel, Section, name_all
+from lastlayer.report.table import Cell, Table, number, words
 
 HEIGHT = 220
 ABOUT = (
