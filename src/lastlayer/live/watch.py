@@ -101,7 +101,7 @@ class Watch:
     >>> watch.see(data.test.z[5000:], data.test.y[5000:])
     ()
     >>> [alarm.question for alarm in watch.see(data.test.z[:2000] + 0.5, data.test.y[:2000])]
-    ['worse', 'strange', 'moved']
+    ['strange', 'moved']
     """
 
     def __init__(
