@@ -1,5 +1,7 @@
 """The whole answer: chosen without peeking, clear about what it cannot know."""
 
+import json
+import shlex
 import sys
 from dataclasses import replace
 
@@ -375,6 +377,60 @@ def test_a_table_with_a_split_keeps_it(tmp_path):
     result = CliRunner().invoke(app, ["advise", str(file), *options])
     assert result.exit_code == 0, result.output
     assert "On 60 test rows" in result.output
+
+
+def _advised(tmp_path, monkeypatch, *options, **columns):
+    """Advise on a table of blobs in the folder of the command, and return what is printed."""
+    monkeypatch.chdir(tmp_path)
+    data = blobs(n=240, noise=1.5)
+    table = {"emb": data.train.z.tolist(), "kind": data.train.y.tolist(), **columns}
+    pl.DataFrame(table).write_parquet("my rows.parquet")
+    result = CliRunner().invoke(app, ["advise", "my rows.parquet", *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("head", ["slda", "cosine+single"])
+def test_it_ends_with_the_next_command_complete(tmp_path, monkeypatch, head):
+    options = ["--label", "kind", "--embedding", "emb", "--heads", head]
+    told = _advised(tmp_path, monkeypatch, "--scenario", "iid", *options)
+    command = shlex.split(told.strip().splitlines()[-1].removeprefix("Next: "))
+    assert command[:2] == ["lastlayer", "fit"]
+    result = CliRunner().invoke(app, command[1:])
+    assert result.exit_code == 0, result.output
+    assert ll.HeadClassifier.load(command[-1]).head_.name == head.partition("+")[0]
+
+
+def test_of_a_layer_on_several_tasks_the_next_command_learns_them_in_turn(tmp_path, monkeypatch):
+    months = [f"2024-{1 + row % 3:02d}" for row in range(240)]
+    options = ["--label", "kind", "--by", "month", "--heads", "cosine"]
+    told = _advised(tmp_path, monkeypatch, *options, month=months)
+    command = shlex.split(told.strip().splitlines()[-1].removeprefix("Next: "))
+    assert command[:2] == ["python", "-c"]
+    exec(compile(command[2], "next", "exec"), {})
+    assert ll.HeadClassifier.load("my rows-cosine.safetensors").classes_.tolist() == list("0123")
+    assert "a task for each month" in told
+    assert "mixed:month\n" not in told
+
+
+def test_programs_get_json(tmp_path, monkeypatch):
+    options = ["--label", "kind", "--scenario", "iid", "--heads", "slda,knn", "--json"]
+    told = json.loads(_advised(tmp_path, monkeypatch, *options))
+    assert told["head"] in told["answer"]
+    assert told["next"].startswith("lastlayer fit 'my rows.parquet'")
+    assert {row["head"] for row in told["candidates"]} == {"slda", "knn"}
+    assert told["candidates"][0]["verdict"] == "advised"
+
+
+def test_a_page_that_is_there_is_kept_unless_forced(tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("mine")
+    options = ["--label", "kind", "--scenario", "iid", "--heads", "slda", "--page", str(page)]
+    with pytest.raises(AssertionError):
+        _advised(tmp_path, monkeypatch, *options)
+    assert page.read_text() == "mine"
+    _advised(tmp_path, monkeypatch, *options, "--force")
+    assert page.read_text().startswith("<!DOCTYPE html>")
 
 
 def test_an_embedding_is_for_a_table():

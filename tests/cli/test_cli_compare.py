@@ -131,7 +131,7 @@ def test_a_map_has_a_reference_of_its_own(run: Call, capsys: Captured, features:
 
 def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, features: Path) -> None:
     assert run("compare", features, "--by", "day", "--heads", "mean", "--orders", 1) == 0
-    assert "mixed:day, 1 order of its tasks" in capsys.readouterr().out
+    assert "a task for each day, 1 order of its tasks" in capsys.readouterr().out
     options = ["--scenario", "iid", "--label", "day", "--heads", "mean", "--orders", 1]
     assert run("compare", features, *options) == 0
     assert "1.  mean" in capsys.readouterr().out

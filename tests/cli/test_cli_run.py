@@ -131,6 +131,11 @@ def test_runs_are_exported(run: Call, capsys: Captured, tmp_path: Path, suffix: 
     assert run("run", "plan.toml", "--quiet") == 0
     assert run("export", "runs/plan", f"new/table.{suffix}") == 0
     assert "8 runs in new/table" in capsys.readouterr().out
+    assert run("export", "runs/plan", f"new/table.{suffix}") == 1
+    assert (
+        "already exists: choose another file, or overwrite with --force" in capsys.readouterr().err
+    )
+    assert run("export", "runs/plan", f"new/table.{suffix}", "--force") == 0
     read = pl.read_csv if suffix == "csv" else pl.read_parquet
     table = read(tmp_path / "new" / f"table.{suffix}")
     assert (

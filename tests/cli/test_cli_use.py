@@ -275,15 +275,17 @@ def test_rows_of_each_split(monkeypatch: Patch, capsys: Printed) -> None:
         assert sizes == [100, 200, 100]
 
 
-def test_a_validation_split_that_is_not_used_is_named(monkeypatch: Patch, capsys: Printed) -> None:
+def test_what_is_done_with_a_validation_split_is_told(monkeypatch: Patch, capsys: Printed) -> None:
     frame = birds(300).assign(split=(["train"] * 7 + ["validation"] * 2 + ["test"]) * 30)
     frame.to_csv("split.csv", index=False)
     assert run(monkeypatch, "import split.csv --label species --out s.safetensors") == 0
-    for command in ("compare s.safetensors --incremental 2 --heads mean --orders 1",
-                    "advise s.safetensors --incremental 2 --heads mean"):  # fmt: skip
+    for command, told in {
+        "compare s.safetensors --incremental 2 --heads mean --orders 1": "rows are not used.",
+        "advise s.safetensors --incremental 2 --heads mean": "On 60 validation rows, used once",
+    }.items():
         capsys.readouterr()
         assert run(monkeypatch, command) == 0
-        assert "Its 60 validation rows are not used." in capsys.readouterr().out
+        assert told in capsys.readouterr().out
 
 
 def test_show_of_everything(monkeypatch: Patch, capsys: Printed) -> None:

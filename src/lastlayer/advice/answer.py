@@ -120,6 +120,16 @@ class Advice:
 
         write_page(advice_page(self), Path(path))
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as plain values, for JSON: accuracies are from 0 to 1."""
+        return {
+            "head": self.head,
+            "answer": self.answer,
+            "reasons": list(self.reasons),
+            "stream": list(self.stream.sentences),
+            "candidates": self.table.to_dicts(),
+        }
+
     def __str__(self) -> str:
         return "\n".join([self.answer, "", *self.reasons])
 

@@ -1,15 +1,18 @@
 """The verb that says which head suits a stream of yours."""
 
+import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastlayer.catalogue import card_of
 from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app, stopping
 from lastlayer.cli.out import prepare
-from lastlayer.cli.text import columns
+from lastlayer.cli.text import called, columns
 from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
 
@@ -58,6 +61,8 @@ def advise(
     page: Annotated[
         Path | None, typer.Option(help="Also write the answer to this .html file.")
     ] = None,
+    as_json: options.Json = False,
+    force: options.Force = False,
 ) -> None:
     """Say which head suits your stream, chosen on rows held out of its training data."""
     from lastlayer.advice import advise as ask
@@ -65,10 +70,10 @@ def advise(
     from lastlayer.scenarios import ScenarioSpec
 
     if page is not None:
-        prepare(page, option="--page")
+        prepare(page, option="--page", force=force)
     chosen = ScenarioSpec.from_options(scenario, incremental, by, label, short_name(features))
     data = _load(features, chosen.by, label, embedding, group)
-    with bar(f"{features}, {chosen}") as tell:
+    with bar(f"{features}, {chosen}", show=not as_json) as tell:
         advice = ask(
             data,
             chosen,
@@ -82,17 +87,58 @@ def advise(
             seed=seed,
             progress=tell,
         )
-    print(f"{data}\n{chosen}\n\n{advice.answer}\n\nThe stream")
+    other = label or (None if advice.data.label == data.train.label else advice.data.label)
+    then = _next(advice, features, str(chosen), embedding, other)
+    if page is not None:
+        advice.page(page)
+    if as_json:
+        told = {"features": features, "scenario": str(chosen), **advice.as_dict(), "next": then}
+        print(json.dumps(told, ensure_ascii=False, indent=2))
+        return
+    print(f"{data}\n{called(chosen, by)}\n\n{advice.answer}\n\nThe stream")
     for sentence in advice.stream.sentences:
         print(f"  {sentence}")
-    print("\nCandidates: % of held-out rows that are right, and points behind the best\n")
+    print("\nCandidates: % of the rows judged by that are right, and points behind the best\n")
     print(columns(_ranked(advice), indent="  "))
     print("\nWhy, and what it costs")
     for reason in advice.reasons:
         print(f"  {reason}")
     if page is not None:
-        advice.page(page)
         print(f"wrote {page}")
+    print(f"\nNext: {then}")
+
+
+def _next(
+    advice: "Advice",
+    features: str,
+    scenario: str,
+    embedding: str | None,
+    label: str | None,
+) -> str:
+    """Return the command that fits the advised head, complete; ``label``: unless it is the usual.
+
+    A head trained by gradient learns task by task, and no command says which rows are a task.
+    """
+    head, stream = advice.head, advice.data
+    out = f"{Path(features).stem}-{head.replace('+', '-')}.safetensors"
+    if card_of(head).by_gradient and stream.n_tasks > 1:
+        load = f"ll.load_features({features!r}, {label!r})"
+        if _is_table(features):
+            kept = [name for name in stream.columns if name != stream.label]
+            load = f"table({features!r}, {embedding!r}, {stream.label!r}, {kept!r})"
+        code = (
+            "import lastlayer as ll; from lastlayer.data.from_tables import import_training as "
+            f"table; ll.advise({load}, {scenario!r}, heads=[{head!r}]).fit().save({out!r})"
+        )
+        return shlex.join(["python", "-c", code])
+    words = ["lastlayer", "fit", features, "--head", head]
+    words += [] if label is None else ["--label", label]
+    words += [] if embedding is None else ["--embedding", embedding]
+    if card_of(head).by_gradient:
+        words += ["--feature-scale", f"{advice.judgement.scale:.6g}"]
+        words += ["--lr", f"{advice.judgement.verdicts[head].lr:.6g}"]
+        words += ["--epochs", str(advice.judgement.epochs)]
+    return shlex.join([*words, "--out", out])
 
 
 def _load(
@@ -101,14 +147,19 @@ def _load(
     """Load features, or read a table with the columns that the stream needs."""
     from lastlayer import load_features
     from lastlayer.data.from_tables import import_training
-    from lastlayer.data.load import TABLES
 
-    if Path(features).suffix.lower() not in TABLES:
+    if not _is_table(features):
         if embedding is not None:
             raise OptionError(f"--embedding is for tables, and {features} is not one: leave it out")
         return load_features(features, label)
     kept = dict.fromkeys(name for name in (by, group) if name is not None and name != label)
     return import_training(features, embedding, label, list(kept))
+
+
+def _is_table(features: str) -> bool:
+    from lastlayer.data.load import TABLES
+
+    return Path(features).suffix.lower() in TABLES
 
 
 def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:

@@ -9,7 +9,7 @@ import typer
 from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import prepare_table, write_table
-from lastlayer.cli.text import columns, count, not_used, spread
+from lastlayer.cli.text import called, columns, count, not_used, spread
 from lastlayer.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -63,8 +63,9 @@ def compare(
         raise DataError(f"{features}: {error}") from error
     if out is not None:
         write_table(table, out)
-    ranking, tried = study.rank(table), count(len(seeds), "order")
-    print(f"{data}\n{chosen}, {tried} of its tasks, preset {preset}: final accuracy in %\n")
+    ranking = study.rank(table)
+    how_many = f"{count(len(seeds), 'order')} of its tasks, preset {preset}"
+    print(f"{data}\n{called(chosen, by)}, {how_many}: final accuracy in %\n")
     print(columns(_ranked(ranking), indent="  "))
     if ranking["accuracy"][0] is None:
         print("\nNo head has learned anything: use a smaller learning rate.")

@@ -1,17 +1,15 @@
 """The verb that writes files for other programs: a study's table, or a head as ONNX."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from lastlayer.cli import options
 from lastlayer.cli.app import USE, app
 from lastlayer.cli.out import prepare, say_written, write_table
 from lastlayer.cli.text import count
 from lastlayer.errors import OptionError
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command(rich_help_panel=USE)
@@ -31,17 +29,20 @@ def export(
         bool,
         typer.Option("--float64", help="ONNX: take and compute in float64 instead of float32."),
     ] = False,
+    force: options.Force = False,
 ) -> None:
     """Write a head as ONNX, for a service to run; or a table of all finished runs of a study."""
     if file.suffix.lower() == ".onnx":
-        _export_head(source, file, unknown, float64)
+        _export_head(source, file, unknown, float64, force)
     elif unknown is not None or float64:
         raise OptionError(f"--unknown and --float64 are for an .onnx file, got {file}")
     else:
-        _export_table(source, file)
+        _export_table(source, file, force)
 
 
-def _export_head(source: Path, file: Path, unknown: float | None, float64: bool) -> None:
+def _export_head(
+    source: Path, file: Path, unknown: float | None, float64: bool, force: bool
+) -> None:
     import torch
 
     from lastlayer.estimator import HeadClassifier
@@ -49,7 +50,7 @@ def _export_head(source: Path, file: Path, unknown: float | None, float64: bool)
 
     if source.is_dir():
         raise OptionError(f"ONNX is made of the file of a head, got the folder {source}")
-    prepare(file, source, option="the file to write")
+    prepare(file, source, force=force, option="the file to write")
     clf = HeadClassifier.load(source)
     clf.export_onnx(file, unknown, torch.float64 if float64 else torch.float32)
     head, kind = clf.head_, "float64" if float64 else "float32"
@@ -60,7 +61,7 @@ def _export_head(source: Path, file: Path, unknown: float | None, float64: bool)
     say_written(file)
 
 
-def _export_table(folder: Path, file: Path) -> None:
+def _export_table(folder: Path, file: Path, force: bool) -> None:
     import polars as pl
 
     from lastlayer.results import load_study
@@ -68,7 +69,7 @@ def _export_table(folder: Path, file: Path) -> None:
 
     if file.suffix not in (".csv", ".parquet"):
         raise OptionError(f"the file to write must end in .onnx, .csv or .parquet, got {file}")
-    prepare(file)
+    prepare(file, force=force)
     study = load_study(folder)
     tables = [study.done, study.replay.filter(state="done")]
     kinds = [t.with_columns(kind=pl.lit(k)) for k, t in zip(KINDS, tables, strict=True)]

@@ -78,6 +78,7 @@ HeadOut = Annotated[
     ),
 ]
 FeaturesOut = Annotated[Path, typer.Option(help="The features file to write.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 
 

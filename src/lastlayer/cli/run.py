@@ -52,9 +52,7 @@ def run(
         ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON, and nothing else.")
-    ] = False,
+    as_json: options.Json = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for another run in the same folder to finish.")
     ] = False,

@@ -39,6 +39,15 @@ def not_used(validation: Sized | None) -> str:
     return "" if validation is None else f"\nIts {len(validation)} validation rows are not used."
 
 
+def called(scenario: object, by: str | None) -> str:
+    """Return a scenario as it was asked for: ``--by`` says no more than what makes the tasks.
+
+    >>> called("incremental:5", None), called("mixed:month", "month")
+    ('incremental:5', 'a task for each month')
+    """
+    return str(scenario) if by is None else f"a task for each {by}"
+
+
 def count(n: int, noun: str) -> str:
     """Return a number of things in words.
 
