@@ -29,7 +29,7 @@ from sklearn.utils.estimator_checks import (
 import lastlayer as ll
 from lastlayer import HeadClassifier
 from lastlayer.catalogue import all_heads, split_name
-from lastlayer.errors import DataError, DivergedError, OptionError, UnknownNameError
+from lastlayer.errors import DataError, DivergedError, LabelError, OptionError, UnknownNameError
 from lastlayer.estimator import LOWEST
 from lastlayer.heads import Head, load_head
 
@@ -344,3 +344,14 @@ def test_the_page_about_it_runs() -> None:
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.M | re.S):
         exec(compile(block, page.name, "exec"), names)
     assert names["clf"].score(names["z"], names["y"]) > 0.95
+
+
+@pytest.mark.parametrize("kind", [object, np.str_])
+def test_a_label_too_long_to_be_a_name_is_refused(kind):
+    y = np.array(["a", "b" * 1001], dtype=kind)
+    with pytest.raises(LabelError, match="labels must have at most 1000 characters, got one of"):
+        ll.HeadClassifier("mean").fit([[0.0], [1.0]], y)
+    clf = ll.HeadClassifier("mean").fit([[0.0], [1.0]], np.array(["a", "b" * 1000], dtype=kind))
+    with pytest.raises(LabelError, match="at most 1000"):
+        clf.partial_fit([[2.0]], y[1:])
+    assert len(clf.classes_) == 2

@@ -43,3 +43,8 @@ def test_a_seed_is_a_whole_number(data: ll.Features, state: Any) -> None:
 def test_statistics_that_no_memory_holds_are_refused(head: str) -> None:
     with pytest.raises(OptionError, match="fit into memory"):
         ll.make_head(head, in_features=2**31, n_classes=10**6)
+
+
+def test_what_to_do_about_broken_shards_is_one_of_two_words():
+    with pytest.raises(ArgumentError, match="broken must be 'stop' or 'skip', got a ndarray"):
+        ll.fit(ll.load_features("cifar10"), "mean", broken=np.array(["stop", "skip"]))

@@ -363,25 +363,37 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own = self.labels_.with_new(labels) if len(labels) else self.labels_
             return own.classes_of(labels, torch.from_numpy(codes))
 
-    def answer(self, rows: "Rows", unknown: float | None = None) -> tuple[Array, Array, Array]:
-        """Predict rows of a file: the label of each, how probable it is, and whether it is known.
+    def answer(
+        self, rows: "Rows", unknown: float | None = None, top: int = 1
+    ) -> tuple[Array, Array, Array]:
+        """Predict rows of a file: labels, how probable they are, and whether each row is known.
 
-        At most the share ``unknown`` of known rows is taken for unknown; None: none are.
+        Args:
+            rows: the rows (n, h).
+            unknown: the share of known rows that may be taken for unknown; None: none are.
+            top: how many labels of each row to return, (n, top), the likeliest first.
         """
         with self._locked():
             limit = None if unknown is None else self.head_.limit(unknown)
             size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
-            answers = [self._answer(part, limit) for part in self._divided(rows).split(size)]
+            answers = [self._answer(part, limit, top) for part in self._divided(rows).split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
 
-    def _answer(self, z: Tensor, limit: float | None) -> tuple[Array, Array, Array]:
+    def _answer(self, z: Tensor, limit: float | None, top: int) -> tuple[Array, Array, Array]:
         if limit is None:
             logits, known = self.head_(z), np.ones(len(z), dtype=bool)
         else:
             logits, novelty = self.head_.judge(z)
             known = (novelty <= limit).numpy()
-        return self._winners(logits), self.head_.probabilities_of(logits).amax(1).numpy(), known
+        # The order of equal logits is that of the labels, as where the first alone is asked for.
+        ordered = self._in_order(logits, -np.inf)
+        if top == 1:
+            place = ordered.argmax(axis=1)[:, None]
+        else:
+            place = np.argsort(-ordered, axis=1, kind="stable")[:, :top]
+        probable = self._in_order(self.head_.probabilities_of(logits), 0)
+        return self.classes_[place], np.take_along_axis(probable, place, axis=1), known
 
     def take_in(
         self,
@@ -544,7 +556,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if given.dtype.kind == "O" and not all(isinstance(label, str) for label in given):
             raise LabelError("labels must be all text or all numbers, got both")
         labels, codes = np.unique(given, return_inverse=True)
-        labels = text_labels(labels.tolist()) if labels.dtype.kind == "O" else labels
+        labels = text_labels(labels.tolist()) if labels.dtype.kind in "OU" else labels
         return Divided(_tensor(z), self.feature_scale), torch.from_numpy(codes), labels
 
     def _winners(self, logits: Tensor) -> Array:

@@ -82,6 +82,7 @@ def fit(
     ['dog', 'ship', 'ship']
     """
     whole(seed, "seed", least=0, most=2**32 - 1)
+    choice(broken, ("stop", "skip"), "broken")
     sharded, share = goes_by_shards(data, head), settings.get("calibration")
     if not sharded and (ray is not None or parts is not None or broken != "stop"):
         raise OptionError("ray, parts and broken are for shards: a folder, a pattern or a list")
@@ -158,7 +159,7 @@ def fit_shards(
 
 def predict(
     clf: HeadClassifier, data: Source, *, rows: str = "all", embedding: str | None = None,
-    label: str | None = None, unknown: float | None = None,
+    label: str | None = None, unknown: float | None = None, id: str | None = None, top: int = 1,
 ) -> tuple[pl.DataFrame, dict[str, float]]:  # fmt: skip
     """Answer every row of features or of a table.
 
@@ -169,18 +170,34 @@ def predict(
         embedding: As ``fit`` takes it.
         label: As ``fit`` takes it.
         unknown: The share of known rows that may be left without a label, as unknown; None: none.
+        id: A column of the data to put in front of each answer.
+        top: How many labels of each row to give; the second is ``label_2``, and so on.
 
     Returns:
         A table of label and probability, with the split of each row where there are several; and
         the share of right answers among those that are given, in each split that has labels.
     """
-    parts = _rows(clf, data, rows, embedding, label, labelled=False)
+    top = min(whole(top, "top", least=1), len(clf.classes_))
+    also = () if id is None else (id,)
+    parts = _rows(clf, data, rows, embedding, label, labelled=False, also=also)
     tables, right = [], {}
     for part in parts:
-        labels, probability, known = clf.answer(part, unknown)
+        labels, probability, known = clf.answer(part, unknown, top)
+        # What answers are called is taken: the label that was given stands beside them.
+        taken = ("label", "probability", "split")
+        told = {
+            f"given_{name}" if name in taken else name: _writable(np.asarray(part.also[name]))
+            for name in also
+        }
+        for k in range(top):
+            after = f"_{k + 1}" if k else ""
+            told |= {f"label{after}": _writable(labels[:, k])}
+            told |= {f"probability{after}": probability[:, k]}
         split = {"split": [part.split] * len(labels)} if len(parts) > 1 else {}
-        table = pl.DataFrame({"label": _writable(labels), "probability": probability, **split})
-        tables.append(table.with_columns(pl.when(pl.Series(known)).then("label").alias("label")))
+        named = pl.col("^label(_[0-9]+)?$")
+        table = pl.DataFrame(told | split).with_columns(pl.when(pl.Series(known)).then(named))
+        tables.append(table)
+        labels = labels[:, 0]
         if part.y is not None and known.any():
             true = np.array(part.names, dtype=object)[part.y.numpy()]
             same = true == np.array([str(x) for x in labels.tolist()])
@@ -242,11 +259,11 @@ def forget(
 
 def _rows(
     clf: HeadClassifier, data: Source, rows: str, embedding: str | None, label: str | None,
-    labelled: bool = True,
+    labelled: bool = True, also: Sequence[str] = (),
 ) -> list[Rows]:  # fmt: skip
     """Read rows of features or of a table for a classifier, which may know their columns."""
-    how: dict[str, Any] = {"embedding": embedding, "label": label, "labelled": labelled}
-    return read_rows(data, rows, **how, columns=clf.column_names)
+    how: dict[str, Any] = {"embedding": embedding, "label": label, "also": also}
+    return read_rows(data, rows, **how, labelled=labelled, columns=clf.column_names)
 
 
 def merge(*heads: Path_ | HeadClassifier) -> HeadClassifier:

@@ -284,3 +284,9 @@ def test_brackets_in_a_name_are_no_markup(
         view.start(1, 0)
         view._finals["tt[/nope].safetensors"]["mean"].append(0.5)
     assert "[/nope]" in capsys.readouterr().err
+
+
+def test_a_command_whose_output_is_closed_ends_well():
+    command = f"{sys.executable} -m lastlayer list plans >&-"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

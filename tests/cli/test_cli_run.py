@@ -194,7 +194,7 @@ def test_a_full_disk_is_said_in_one_line(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
-        assert run("export", "runs/plan", f"t.{suffix}") == 1
+        assert run("export", "runs/plan", f"t.{suffix}", "--force") == 1
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     error = capsys.readouterr().err.splitlines()[-1]

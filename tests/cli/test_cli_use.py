@@ -389,3 +389,61 @@ def test_heads_are_merged(monkeypatch: Patch, capsys: Printed) -> None:
     assert "would overwrite an input" in capsys.readouterr().err
     assert run(monkeypatch, "merge a.safetensors ./a.safetensors --out c.safetensors") == 1
     assert "given twice: its rows would count twice" in capsys.readouterr().err
+
+
+def test_answers_carry_a_column_and_more_than_one_label(monkeypatch: Patch) -> None:
+    assert run(monkeypatch, "fit birds.csv --label species --head slda --out h.safetensors") == 0
+    frame = birds(40).assign(photo=[f"p{n}.jpg" for n in range(40)]).drop(columns="species")
+    frame.to_csv("new.csv", index=False)
+    told = "--embedding z_* --id photo --top 2"
+    assert run(monkeypatch, f"predict h.safetensors new.csv --out a.csv {told}") == 0
+    table = pl.read_csv("a.csv")
+    assert table.columns == ["photo", "label", "probability", "label_2", "probability_2"]
+    assert table["photo"].to_list() == frame["photo"].to_list()
+    proba = ll.HeadClassifier.load("h.safetensors").predict_proba(frame.drop(columns="photo"))
+    assert np.allclose(np.sort(proba)[:, :-3:-1], table[["probability", "probability_2"]])
+    names = np.array(["emu", "ibis", "kiwi"])[np.argsort(-proba)[:, :2]]
+    assert table[["label", "label_2"]].to_numpy().tolist() == names.tolist()
+    plain = "predict h.safetensors new.csv --embedding z_* --out b.csv"
+    assert run(monkeypatch, plain) == 0
+    assert pl.read_csv("b.csv").equals(table[["label", "probability"]])
+
+
+def test_an_unknown_row_has_none_of_its_labels(monkeypatch: Patch) -> None:
+    fit = "fit birds.csv --label species --head slda --calibration 0.2 --out h.safetensors"
+    assert run(monkeypatch, fit) == 0
+    frame = birds(8)
+    frame.loc[0, [f"z_{n}" for n in range(8)]] = 500.0
+    frame.to_csv("new.csv", index=False)
+    asked = "--label species --id species --top 9 --unknown 0.05"
+    assert run(monkeypatch, f"predict h.safetensors new.csv --out a.parquet {asked}") == 0
+    table = pl.read_parquet("a.parquet")
+    assert table["species"].to_list() == frame["species"].to_list()
+    assert table[0, "label"] is table[0, "label_3"] is None
+    assert table[1, "label_3"] is not None
+
+
+def test_a_table_of_answers_is_harmless_where_it_is_opened(monkeypatch: Patch) -> None:
+    frame = birds(90)
+    odd = {"emu": "=HYPERLINK(1)", "ibis": "\x1b[2Jgone", "kiwi": "-3", "owl": "@a,b"}
+    frame["species"] = frame["species"].map(odd)
+    frame.to_parquet("odd.parquet")
+    assert run(monkeypatch, "fit odd.parquet --label species --head slda --out h.safetensors") == 0
+    for file in ("a.csv", "a.parquet"):
+        assert run(monkeypatch, f"predict h.safetensors odd.parquet --out {file}") == 0
+    safe = {"'=HYPERLINK(1)", "\\x1b[2Jgone", "-3", "'@a,b"}
+    assert set(pl.read_csv("a.csv", infer_schema=False)["label"]) == safe
+    assert set(pl.read_parquet("a.parquet")["label"]) == set(odd.values())
+    assert b"\x1b" not in Path("a.csv").read_bytes()
+
+
+def test_nothing_is_drawn_where_a_file_has_its_own_split(
+    monkeypatch: Patch, capsys: Printed
+) -> None:
+    birds(300).assign(split=(["train"] * 7 + ["test"] * 3) * 30).to_csv("split.csv", index=False)
+    assert run(monkeypatch, "import split.csv --label species --out s.safetensors") == 0
+    assert run(monkeypatch, "show s.safetensors") == 0
+    assert "made: lastlayer import FILE --label species --out FILE" in capsys.readouterr().out
+    assert run(monkeypatch, "import birds.csv --label species --out b.safetensors") == 0
+    assert run(monkeypatch, "show b.safetensors") == 0
+    assert "--test 0.2 --seed 0 --out FILE" in capsys.readouterr().out

@@ -21,6 +21,8 @@ DRAWS = 1000  # of the bootstrap
 ALIKE = 0.995  # heads that answer the same for this share of the rows are one line
 GUESS = "always the most common class"
 
+QUICK = 1e9  # multiplications after a change that nobody waits for
+
 Floats = NDArray[np.float64]
 
 
@@ -205,7 +207,8 @@ def much_cheaper(name: str, other: str, size: tuple[int, int, int]) -> bool:
 
     It keeps no rows where the other keeps them all, or learns in one pass where the other needs
     many, and answers with at most twice the work; or it is no worse in this, and takes a tenth of
-    the work or a tenth of the memory, and of the other at most twice as much.
+    the work or a tenth of the memory, and of the other at most twice as much. Nor does it take
+    longer before it answers again after a change, by more than a moment.
 
     Args:
         name: the one.
@@ -220,6 +223,8 @@ def much_cheaper(name: str, other: str, size: tuple[int, int, int]) -> bool:
     one, two = card_of(name), card_of(other)
     work = one.answer(*size) / two.answer(*size)
     memory = one.size(*size) / two.size(*size)
+    if one.refresh(*size[:2]) > AS_MUCH * max(two.refresh(*size[:2]), QUICK):
+        return False
     kept, like = thrift(name)[:2], thrift(other)[:2]
     if kept != like:
         return kept < like and work <= AS_MUCH

@@ -62,8 +62,11 @@ def main() -> None:
     # polars would keep memory that it no longer needs for seconds; tables are read piece by piece.
     os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    for stream in (sys.stdout, sys.stderr):
-        _write_anything(stream)
+    for name in ("stdout", "stderr"):
+        # None where it was closed before we began (`>&-`): then there is nobody to tell.
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        _write_anything(getattr(sys, name))
     try:
         try:
             app()

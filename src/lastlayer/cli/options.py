@@ -29,8 +29,8 @@ Rows = Annotated[str, typer.Option(help="train, validation, test or all.")]
 Label = Annotated[
     str | None,
     typer.Option(
-        help="Column of labels; not needed for a features file, or if it is called y, label or "
-        "target."
+        help="Column of labels; not needed for a features file, or if it is called y, label, "
+        "target or class."
     ),
 ]
 Embedding = Annotated[

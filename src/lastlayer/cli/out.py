@@ -1,10 +1,12 @@
 """The file that a verb writes: checked before the work, and written whole."""
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastlayer.core.files import followed, in_place_of, say
+from lastlayer.core.names import class_name
 from lastlayer.errors import OptionError, WriteError
 
 if TYPE_CHECKING:
@@ -51,14 +53,30 @@ def prepare_table(file: Path, *read: Path, force: bool = True) -> None:
 
 def write_table(table: "pl.DataFrame", file: Path) -> None:
     """Write a table as its file's name says."""
+    import polars as pl
     from polars.exceptions import PolarsError
 
+    if file.suffix == ".csv":
+        table = table.with_columns(pl.col(pl.String).map_elements(_harmless, pl.String))
     with in_place_of(file) as part:
         try:
             (table.write_csv if file.suffix == ".csv" else table.write_parquet)(part)
         except PolarsError as error:
             # polars reports a full disk so, where it writes Parquet.
             raise WriteError(f"cannot write {file}: {say(error)}") from error
+
+
+def _harmless(text: str) -> str:
+    """Return text that does nothing where a .csv is printed, or opened as a spreadsheet.
+
+    Odd characters are spelt out, as in the names of classes, and what would begin a formula, but
+    is no number, gets an apostrophe.
+    """
+    text = class_name(text)
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+_FORMULA = re.compile(r"[=@]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")
 
 
 def say_written(file: Path) -> None:

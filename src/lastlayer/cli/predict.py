@@ -1,7 +1,7 @@
 """The verb that labels rows with a head from a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,12 @@ def predict(
         float | None,
         typer.Option(help="Leave strange rows unlabelled, and at most this share of known ones."),
     ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Column to write in front of each label.")
+    ] = None,
+    top: Annotated[
+        int, typer.Option(help="Labels to write for each row, the likeliest first.")
+    ] = 1,
     force: options.Force = False,
 ) -> None:
     """Write the label of each row and its probability; with labels given, print the accuracy."""
@@ -36,9 +42,8 @@ def predict(
     if unknown is None and stale:
         # Labels need no calibration; what is printed says that probabilities have none.
         clf.head_.calibration = None
-    table, right = fitting.predict(
-        clf, features, rows=rows, embedding=embedding, label=label, unknown=unknown
-    )
+    how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
+    table, right = fitting.predict(clf, features, **how, unknown=unknown, id=id, top=top)
     write_table(table, out)
     if before is not None and stale:
         print(f"probabilities are not calibrated: {describe_calibration(before)}")

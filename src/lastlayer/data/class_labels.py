@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lastlayer.core.checks import kind_of, short
 from lastlayer.core.names import class_name, listed, look_up
+from lastlayer.data.labels import check_lengths
 from lastlayer.errors import LabelError, MergeError
 
 Array = NDArray[Any]
@@ -108,6 +109,7 @@ class ClassLabels:
 
 def text_labels(names: Sequence[str]) -> Array:
     """Return labels that are text; NumPy's own type would drop a NUL at the end of one."""
+    check_lengths(names)
     return np.array(names, dtype=object if any(n.endswith("\0") for n in names) else np.str_)
 
 

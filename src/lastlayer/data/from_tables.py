@@ -61,7 +61,7 @@ def import_features(
         tables = {"train": tables[""], **{name: _only(file) for name, file in given.items()}}
     splits = read_splits(tables, selection, say)
     found, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, drawn, seed, say)
-    made = _how(selection, drawn, given, seed)
+    made = _how(selection, drawn, given, None if "test" in splits else seed)
     _mention_beside(Path(path), given, say)
     origin = Origin(dataset=Path(path).stem, made=made)
     return Features.of_splits(found, names, origin, names_of_columns(splits))
@@ -105,14 +105,19 @@ def _mention_beside(path: Path, given: Mapping[str, Path_], say: Say) -> None:
             say(f"did not use {other.name}, which lies beside it: --test {other.name} does")
 
 
-def _how(selection: Selection, drawn: float | None, given: Mapping[str, Path_], seed: int) -> str:
-    """Return the command that makes these features again, with no path of this machine in it."""
+def _how(
+    selection: Selection, drawn: float | None, given: Mapping[str, Path_], seed: int | None
+) -> str:
+    """Return the command that makes these features again, with no path of this machine in it.
+
+    A ``seed`` of None: no test rows were drawn.
+    """
     options = {"--embedding": selection.embedding, "--label": selection.label}
     words = [f"{name} {value}" for name, value in options.items() if value is not None]
     words += [f"--domain {name}" for name in selection.domains]
     if selection.split is not None:
         words.append(f"--split {selection.split}")
     words += [f"--{name} FILE" for name in given]
-    if selection.split is None and not given:
+    if seed is not None:
         words.append(f"--test {TEST if drawn is None else drawn} --seed {seed}")
     return " ".join(["lastlayer import FILE", *words, "--out FILE"])

@@ -121,13 +121,18 @@ def _plain(name: str, array: Array) -> Array | list[str]:
         raise _lacking(name, missing)
     if all(type(value) is int and abs(value) < 2**63 for value in values):
         return np.array(values, dtype=np.int64)
-    longest = max(map(len, texts), default=0)
-    if longest > LONGEST:
-        raise LabelError(
-            f"labels '{name}' must have at most {LONGEST} characters, got one of {longest}: "
-            f"{short(max(texts, key=len))}"
-        )
+    check_lengths(texts, f" '{name}'")
     return texts
+
+
+def check_lengths(texts: Sequence[str], of: str = "") -> None:
+    """Refuse labels that are too long to be names."""
+    longest = max(texts, key=len, default="")
+    if len(longest) > LONGEST:
+        raise LabelError(
+            f"labels{of} must have at most {LONGEST} characters, got one of {len(longest)}: "
+            f"{short(longest)}"
+        )
 
 
 def as_labels(*parts: Array) -> list[Array]:

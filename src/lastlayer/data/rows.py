@@ -116,25 +116,28 @@ def _texts(data: Features, split: FeatureSet, columns: Sequence[str]) -> dict[st
 
 def _of_table(source: str | os.PathLike[str], selection: Selection) -> list[Rows]:
     splits = read_splits(open_table(source), selection)
-    columns = [next(iter(split.columns.items()), None) for split in splits.values()]
+    further = set(selection.domains) - {selection.label}
+    columns = [
+        next(((name, own) for name, own in split.columns.items() if name not in further), None)
+        for split in splits.values()
+    ]
     named = [column for column in columns if column is not None]
     if len(named) < len(columns):
         return [
-            Rows(name, as_features(split.z), None, columns=split.embedding)
+            Rows(name, as_features(split.z), None, columns=split.embedding, also=split.columns)
             for name, split in splits.items()
         ]
     codes, names = number(named[0][0], *(values for _, values in named))
     check_none_empty(named[0][0], names)
     return [
-        Rows(name, as_features(split.z), y, names, split.embedding, *_beside(split))
+        Rows(name, as_features(split.z), y, names, split.embedding, *_beside(split, selection))
         for (name, split), y in zip(splits.items(), codes, strict=True)
     ]
 
 
-def _beside(split: Piece) -> tuple[str, dict[str, Any]]:
-    """Return the name of the label column, and the columns beside it."""
-    label, *others = split.columns
-    return label, {name: split.columns[name] for name in others}
+def _beside(split: Piece, selection: Selection) -> tuple[str, dict[str, Any]]:
+    """Return the name of the label column, and the further columns that were asked for."""
+    return next(iter(split.columns)), {name: split.columns[name] for name in selection.domains}
 
 
 def _is_table(source: str | os.PathLike[str]) -> bool:
