@@ -86,6 +86,18 @@ class BusyError(LastLayerError, OSError):
     """Another process is at work on the same files."""
 
 
+class UnavailableError(LastLayerError, RuntimeError):
+    """A live head cannot do this now: its store is read-only, or too much is waiting."""
+
+
+class TakenError(LastLayerError, ValueError):
+    """The name of a request, or the id of an input, that stands for something else already."""
+
+
+class NotWaitingError(LastLayerError, LookupError):
+    """No input waits for a label under this id."""
+
+
 class MissingPackageError(LastLayerError, ImportError):
     """A package from an extra is not installed; the message names the extra."""
 

@@ -1,1 +1,6 @@
 """Heads in use: what lives, and what watches over it."""
+
+from lastlayer.live.live_head import LiveHead
+from lastlayer.live.snapshot import Answer
+
+__all__ = ["Answer", "LiveHead"]

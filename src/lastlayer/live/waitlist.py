@@ -1,0 +1,64 @@
+"""What waits for a label, without its rows: who waits how long, and which to look at first."""
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+MOST = 100_000  # rows that wait at once; beyond it the oldest goes
+
+
+@dataclass(frozen=True)
+class Open:
+    """An input that waits for its label."""
+
+    id: str
+    since: float
+    note: str | None
+    answer: dict[str, Any]
+
+    @property
+    def worth(self) -> tuple[bool, float]:
+        """How early it is to be reviewed: turned away first, then the closest two labels."""
+        best = [p for _, p in self.answer["best"]]
+        margin = best[0] - (best[1] if len(best) > 1 else 0.0)
+        return self.answer["label"] is not None, margin
+
+
+class Waitlist:
+    """Inputs that wait, the oldest first; any number of threads may ask.
+
+    Args:
+        first: those that there are.
+        patience: seconds that one waits.
+        most: how many may wait.
+    """
+
+    def __init__(self, first: Iterable[Open], patience: float, most: int = MOST) -> None:
+        self._patience, self._most, self._lock = patience, most, threading.Lock()
+        self._open = {one.id: one for one in first}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def change(self, new: Iterable[Open], done: Iterable[str]) -> None:
+        """Add some, and drop those that have their label."""
+        with self._lock:
+            for one in new:
+                self._open[one.id] = one
+            for name in done:
+                self._open.pop(name, None)
+
+    def overdue(self, now: float, coming: int = 0) -> list[str]:
+        """Return the ids that have waited long enough, or that are too many."""
+        with self._lock:
+            ids = list(self._open)
+            too_many = max(len(ids) + coming - self._most, 0)
+            late = [i for i in ids[too_many:] if self._open[i].since < now - self._patience]
+            return ids[:too_many] + late
+
+    def review(self, count: int) -> list[Open]:
+        """Return those whose labels would tell the most."""
+        with self._lock:
+            found = list(self._open.values())
+        return sorted(found, key=lambda one: one.worth)[:count]

@@ -1,0 +1,139 @@
+"""The working head: what one writer changes, entry by entry, and saves; nobody asks it anything."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lastlayer.data.labels import LONGEST
+from lastlayer.errors import DataError, LabelError
+from lastlayer.estimator import HeadClassifier
+from lastlayer.evaluate.training_rows import Divided
+from lastlayer.heads import Head
+from lastlayer.live.entry import FOLD, FORGET, LEARN, RELABEL, Entry, Rows
+
+
+class Working:
+    """A classifier that changes by entries, and the number of the change it goes through.
+
+    Small batches wait in a head before they are folded in, so its bits depend on where it folds.
+    It folds on its own when a batch no longer fits, which a replay repeats; where anything else
+    makes it fold, ``folded`` says so, and the writer notes it in the journal.
+
+    Args:
+        clf: the classifier; from now on nobody else may change it.
+        most_classes: how many classes it may have; None: no bound of ours.
+    """
+
+    def __init__(self, clf: HeadClassifier, most_classes: int | None = None) -> None:
+        self.clf = clf
+        self.most_classes = most_classes
+        self.change = int(clf.head_.records.get("change", 0))
+        self.folded = False  # since the last entry, for a reason that a replay would not have
+
+    @property
+    def head(self) -> Head:
+        """The head itself."""
+        return self.clf.head_
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether entries must not be joined: what it learns depends on their order."""
+        return not self.head.abilities.order_free
+
+    def fold(self) -> None:
+        """Fold in the rows that wait in the head."""
+        with self.head.lock:
+            self.head._settle()
+
+    def apply(self, entry: Entry) -> None:
+        """Make one change of the head, or raise and leave it as it was."""
+        if entry.kind == FOLD:
+            self.fold()
+        elif entry.kind == LEARN:
+            self.learn([entry])
+        elif entry.kind == FORGET:
+            self.head.forget(self._seen(entry.z), self._known(entry.labels))
+        elif entry.kind == RELABEL:
+            self._relabel(entry)
+
+    def learn(self, entries: Sequence[Entry]) -> None:
+        """Learn the rows of one entry, or of several as one batch."""
+        z = entries[0].z if len(entries) == 1 else np.concatenate([entry.z for entry in entries])
+        names = [name for entry in entries for name in entry.labels]
+        before = self.clf.labels_
+        try:
+            y = self._welcome(names)
+            self.head.observe(self._seen(z), y)
+        except BaseException:
+            self._name(before)
+            raise
+
+    def check_labels(self, names: Sequence[str], coming: Sequence[str] = ()) -> None:
+        """Refuse labels that cannot be classes of this head, or would be too many.
+
+        Args:
+            names: the labels.
+            coming: others that will have been learned by then.
+        """
+        for name in set(names):
+            if not name or len(name) > LONGEST:
+                raise LabelError(f"a label must have 1 to {LONGEST} characters, got {len(name)}")
+        labels = self.clf.labels_
+        labels.like(sorted({*names, *coming}))
+        if self.most_classes is None:
+            return
+        known = set(labels.names) | set(coming)
+        new = sorted(set(names) - known)
+        if new and len(known) + len(new) > self.most_classes:
+            raise LabelError(
+                f"unknown label '{new[0][:60]}': this service takes at most {self.most_classes} "
+                "labels (lastlayer serve --labels)"
+            )
+
+    def _relabel(self, entry: Entry) -> None:
+        z, new = self._seen(entry.z), [*entry.to]
+        if entry.labels == entry.to:
+            raise DataError("relabel needs another label than the one that was learned")
+        self.head.forget(z, self._known(entry.labels))
+        before = self.clf.labels_
+        try:
+            self.head.observe(z, self._welcome(new))
+        except BaseException:
+            self._name(before)
+            self.head.observe(z, self._known(entry.labels))
+            raise
+
+    def save(self, path: Path) -> None:
+        """Write it to a file, with the change it goes through."""
+        self.head.records["change"] = self.change
+        self.clf.save(path, solve=False)
+
+    def _seen(self, z: Rows) -> Tensor:
+        tensor = torch.from_numpy(z if z.flags.writeable else z.copy())
+        return Divided(tensor, float(self.clf.feature_scale))[:]
+
+    def _known(self, names: Sequence[str]) -> Tensor:
+        distinct, codes = _numbered(names)
+        labels = self.clf.labels_
+        return labels.classes_of(labels.like(distinct), codes)
+
+    def _welcome(self, names: Sequence[str]) -> Tensor:
+        distinct, codes = _numbered(names)
+        like = self.clf.labels_.like(distinct)
+        self._name(self.clf.labels_.with_new(like))
+        return self.clf.labels_.classes_of(like, codes)
+
+    def _name(self, labels: object) -> None:
+        if labels is not self.clf.labels_:
+            self.clf.__dict__["labels_"] = labels
+            self.head.class_names = self.clf.labels_.names
+
+
+def _numbered(names: Sequence[str]) -> tuple[list[str], Tensor]:
+    """Return the distinct names, sorted, and the number (n,) of each."""
+    distinct = sorted(set(names))
+    number = {name: place for place, name in enumerate(distinct)}
+    return distinct, torch.tensor([number[name] for name in names], dtype=torch.int64)

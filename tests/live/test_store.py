@@ -1,0 +1,204 @@
+"""The store: the order in which it writes, what a kill leaves, and what it says when it cannot."""
+
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import torch
+from live_streams import begun, made_up
+
+import lastlayer as ll
+from lastlayer.errors import BusyError, FileFormatError, MissingFileError, UnavailableError
+from lastlayer.live import LiveHead, database
+from lastlayer.live.beginning import recover
+from lastlayer.live.store import Store
+
+
+def bits(folder: Path) -> dict[str, torch.Tensor]:
+    store = Store(folder)
+    try:
+        return known(recover(store, None, None).head)
+    finally:
+        store.close()
+
+
+def known(head: ll.heads.Head) -> dict[str, torch.Tensor]:
+    """Return the state without what lies above the diagonal of a scatter, which nobody reads."""
+    state = head.state_dict()
+    return {name: t.tril() if name.endswith("scatter") else t for name, t in state.items()}
+
+
+@pytest.mark.parametrize("head", ["slda", "random_ridge", "knn", "weight_norm"])
+def test_after_a_kill_it_has_the_bits_of_the_undisturbed_run(head: str, tmp_path: Path) -> None:
+    options = {"width": 30} if head == "random_ridge" else {}
+    z, y = made_up(30, 1)
+    forgets = begun(head, **options).head_.abilities.forgets
+    with LiveHead(begun(head, **options), tmp_path / "live", fresh=0) as live:
+        for place in range(0, 30, 3):
+            live.learn(z[place : place + 3], y[place : place + 3])
+            live.predict(z)  # it folds, so that a copy can be made
+            live.learn(z[place : place + 1], ["more"])
+            if place == 15 and forgets:
+                live.forget(z[3:5], y[3:5])
+        killed = tmp_path / "killed"
+        shutil.copytree(live.store.folder, killed)  # what a kill would leave
+        undisturbed = known(live.writer.working.head)
+        after = bits(killed)
+    assert all(torch.equal(after[name], undisturbed[name]) for name in undisturbed)
+
+
+def test_the_file_is_on_the_disk_before_the_journal_is_erased(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z, y = made_up(3, 1)
+    done: list[str] = []
+    fsync, replace, erase = os.fsync, os.replace, Store.erase
+
+    def noted_fsync(number: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{number}")).name
+        done.append(f"fsync {'part' if name.startswith('.head') else name}")
+        fsync(number)
+
+    def noted_replace(one: Path, other: Path) -> None:
+        done.append("rename")
+        replace(one, other)
+
+    def noted_erase(store: Store, through: int) -> None:
+        assert list(store.journal(-1))
+        assert through == 1
+        done.append("erase")
+        erase(store, through)
+
+    with LiveHead(begun(), folder) as live:
+        live.learn(z, y)
+        monkeypatch.setattr(os, "fsync", noted_fsync)
+        monkeypatch.setattr(os, "replace", noted_replace)
+        monkeypatch.setattr(Store, "erase", noted_erase)
+        live.checkpoint()
+        monkeypatch.undo()
+        assert done == ["fsync part", "rename", "fsync live", "erase"]
+        assert list(live.store.journal(-1)) == []
+
+
+def test_a_checkpoint_that_fails_loses_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z, y = made_up(6, 1)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with LiveHead(begun(), folder, fresh=0) as live:
+        live.learn(z, y)
+        monkeypatch.setattr(os, "replace", full)
+        with pytest.raises(UnavailableError, match="not yet erased"):
+            live.forget(z[:1], y[:1], request="f")
+        assert live.learn(z[:1], ["owl"])["change"] == 3  # it goes on
+        assert "No space left" in live.writer.trouble
+        monkeypatch.undo()
+        assert live.forget(z[:1], y[:1], request="f")["change"] == 2
+        assert not live.store.forgets()
+
+
+def test_a_commit_that_fails_leaves_it_read_only_and_as_it_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z, y = made_up(6, 1)
+    with LiveHead(begun(), folder, fresh=0) as live:
+        live.learn(z[:3], y[:3], request="r1")
+        answer = live.predict(z)
+
+        def full(*_: object) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        monkeypatch.setattr(Store, "_write", full)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="database or disk is full"):
+                live.learn(z[3:], y[3:], request="r2")
+        assert live.predict(z) == answer
+        assert live.writer.working.change == live.change == 1
+    monkeypatch.undo()
+    with LiveHead(None, folder, fresh=0) as live:
+        assert live.learn(z[:3], y[:3], request="r1")["change"] == 1
+        assert live.learn(z[3:], y[3:], request="r2")["change"] == 2
+
+
+def test_one_service_for_a_store(folder: Path) -> None:
+    with LiveHead(begun(), folder), pytest.raises(BusyError, match="another service"):
+        LiveHead(None, folder)
+
+
+def test_a_damaged_journal_is_no_journal(folder: Path, tmp_path: Path) -> None:
+    z, y = made_up(3, 1)
+    with LiveHead(begun(), folder) as live:
+        live.learn(z, y)
+        killed = tmp_path / "killed"
+        shutil.copytree(folder, killed)
+    altered = sqlite3.connect(killed / "journal.sqlite")
+    altered.execute('UPDATE entry SET labels = \'[["c9", "c9", "c9"], []]\'')
+    altered.commit()
+    altered.close()
+    with pytest.raises(FileFormatError, match="altered at change 1"):
+        LiveHead(None, killed)
+    (folder / "head.safetensors").unlink()
+    (folder / "journal.sqlite").write_bytes(b"no database" * 500)
+    with pytest.raises(FileFormatError, match="cannot be read as a journal"):
+        LiveHead(begun(), folder)
+
+
+def test_a_head_that_is_missing_is_not_replaced(folder: Path, tmp_path: Path) -> None:
+    with LiveHead(begun(), folder) as live:
+        live.learn(*made_up(3, 1))
+        killed = tmp_path / "killed"
+        shutil.copytree(folder, killed)
+    (killed / "head.safetensors").unlink()
+    with pytest.raises(MissingFileError, match="has changes of it"):
+        LiveHead(begun(), killed)
+
+
+def test_a_format_of_the_future_is_refused(folder: Path) -> None:
+    LiveHead(begun(), folder).close()
+    later = sqlite3.connect(folder / "journal.sqlite")
+    later.execute(f"PRAGMA user_version = {database.FORMAT + 1}")
+    later.close()
+    with pytest.raises(FileFormatError, match="upgrade lastlayer"):
+        LiveHead(None, folder)
+
+
+def test_a_start_removes_what_a_kill_left(folder: Path) -> None:
+    LiveHead(begun(), folder).close()
+    (folder / ".head.safetensors.abc").write_bytes(b"half")
+    LiveHead(None, folder).close()
+    assert not (folder / ".head.safetensors.abc").exists()
+
+
+def test_a_clock_that_goes_back_keeps_rows_waiting(folder: Path) -> None:
+    z, _ = made_up(1)
+    with LiveHead(begun(), folder) as live:
+        live.predict(z, id="a")
+        since = live.review()[0].since
+    store = Store(folder, clock=lambda: since - 1000)
+    assert store.now() == pytest.approx(since, abs=0.1)
+    assert store.behind == pytest.approx(1000, abs=1)
+    store.close()
+
+
+def test_deleted_bytes_are_overwritten(folder: Path) -> None:
+    z, y = made_up(300, 1)
+    with LiveHead(begun(), folder) as live:
+        live.learn(z, y)
+        assert z[7].tobytes() in _all(folder)
+        live.forget(z, y)
+        assert not any(row.tobytes()[:16] in _all(folder) for row in z)
+
+
+def _all(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+def test_a_store_is_its_owners_alone(folder: Path) -> None:
+    LiveHead(begun(), folder).close()
+    assert folder.stat().st_mode & 0o077 == 0
+    assert ll.load_head(folder / "head.safetensors").class_names == ["c0", "c1", "c2"]

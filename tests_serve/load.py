@@ -1,0 +1,86 @@
+"""What eight clients ask of a live head, in the same order however often they are interrupted."""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+CLIENTS, WIDTH = 8, 6
+LABELS = ("ant", "bee", "cat", "dog")
+
+
+@dataclass(frozen=True)
+class Ask:
+    kind: str  # learn, forget, predict, or label: of a row that was predicted under an id
+    name: str
+    rows: np.ndarray
+    labels: tuple[str, ...]
+
+
+def plan(client: int, count: int, seed: int) -> list[Ask]:
+    """Return what a client asks; it forgets about a third of what it has learned."""
+    random = np.random.default_rng([seed, client])
+    asks: list[Ask] = []
+    mine: list[tuple[np.ndarray, str]] = []
+    for number in range(count):
+        name = f"{client}-{number}"
+        kind = random.choice(["learn", "learn", "label", "forget", "predict"])
+        if kind == "forget" and len(mine) > 4:
+            row, label = mine.pop(int(random.integers(len(mine))))
+            asks.append(Ask("forget", name, row[None], (label,)))
+            continue
+        rows = random.normal(size=(int(random.integers(1, 4)) if kind == "learn" else 1, WIDTH))
+        labels = tuple(random.choice(LABELS, size=len(rows)).tolist())
+        if kind == "predict":
+            asks.append(Ask("predict", name, rows, ()))
+            continue
+        kind = "learn" if kind == "forget" else str(kind)
+        mine += zip(rows, labels, strict=True)
+        asks.append(Ask(kind, name, rows, labels))
+    return asks
+
+
+def learned(asks: list[Ask]) -> Counter[tuple[bytes, str]]:
+    """Return what is left of the rows after all of it, each with its label."""
+    left: Counter[tuple[bytes, str]] = Counter()
+    for ask in asks:
+        if ask.kind == "predict":
+            continue
+        for row, label in zip(ask.rows, ask.labels, strict=True):
+            left[row.tobytes(), label] += -1 if ask.kind == "forget" else 1
+    assert min(left.values()) >= 0
+    return +left
+
+
+def forgotten(asks: list[Ask]) -> np.ndarray:
+    rows = [ask.rows for ask in asks if ask.kind == "forget"]
+    return np.concatenate(rows) if rows else np.empty((0, WIDTH))
+
+
+def traces(rows: np.ndarray, folder: Path) -> list[str]:
+    """Return where any 16 bytes of rows, as JSON, float32 or float64, are in the files."""
+    kinds = [
+        *(
+            rows.astype("<f8").tobytes()[i : i + 8 * WIDTH]
+            for i in range(0, rows.size * 8, 8 * WIDTH)
+        )
+    ]
+    kinds += [row.astype("<f4").tobytes() for row in rows]
+    kinds += [", ".join(map(repr, row.tolist())).encode() for row in rows]
+    kinds += [",".join(map(repr, row.tolist())).encode() for row in rows]
+    windows = {text[i : i + 16] for text in kinds for i in range(len(text) - 15)}
+    if not windows:
+        return []
+    heads = np.array(sorted({int.from_bytes(w[:8], "little") for w in windows}), dtype=np.uint64)
+    found = []
+    for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+        content = file.read_bytes()
+        for shift in range(8):
+            size = (len(content) - shift) // 8 * 8
+            eights = np.frombuffer(content[shift : shift + size], dtype="<u8")
+            for place in np.flatnonzero(np.isin(eights, heads)):
+                at = shift + 8 * int(place)
+                if content[at : at + 16] in windows:
+                    found.append(f"{file.name} at {at}")
+    return found
