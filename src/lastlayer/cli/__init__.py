@@ -14,6 +14,7 @@ from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the orde
     watch,
     forget,
     merge,
+    serve,
     export,
     run,
     report,

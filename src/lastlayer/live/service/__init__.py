@@ -1,0 +1,1 @@
+"""The service: live heads over HTTP, for ``lastlayer serve``. It needs the extra ``serve``."""

@@ -1,0 +1,83 @@
+"""HTTP as uvicorn speaks it, with what it lacks: a time limit for headers, a bound on idlers.
+
+uvicorn sets no timer on a connection before its first request, so a thousand of them that say
+nothing would stay for ever.
+"""
+
+import asyncio
+import json
+from typing import Any, ClassVar
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 10.0  # for a complete header, from the connection or the header's first byte
+MOST_CONNECTIONS = 512  # beyond them, who has been silent longest must go
+
+
+class Patient(H11Protocol):
+    """A connection whose header must come in time."""
+
+    silent: ClassVar[dict["Patient", None]] = {}  # without a request under way, longest first
+    seconds: ClassVar[float] = HEADER_SECONDS
+    most: ClassVar[int] = MOST_CONNECTIONS
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Give the first header its time; make room where there are too many."""
+        super().connection_made(transport)
+        self._await_header()
+        self.silent[self] = None
+        if len(self.connections) > self.most:
+            next(iter(self.silent)).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop()
+        self.silent.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Give a further header its time, from its first byte."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_header()
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        """Stop the clock when a header is complete."""
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:
+            self._stop()
+            self.silent.pop(self, None)
+
+    def on_response_complete(self) -> None:
+        """Count among the silent again."""
+        if not self.transport.is_closing():
+            self.silent[self] = None
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, as everything is refused: with one sentence of JSON."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        body = json.dumps({"error": msg}).encode()
+        headers = [("content-type", "application/json"), ("connection", "close"),
+                   ("content-length", str(len(body)))]  # fmt: skip
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body),
+                      h11.EndOfMessage()):  # fmt: skip
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _await_header(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self.seconds, self.transport.abort)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

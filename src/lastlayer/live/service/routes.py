@@ -1,0 +1,180 @@
+"""The plain protocol: predict, learn, forget, relabel, and what the page and other programs ask."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from lastlayer.errors import UnsupportedError
+from lastlayer.live.entry import DROP, FORGET, LEARN, RELABEL, Entry
+from lastlayer.live.live_head import LiveHead, a_name
+from lastlayer.live.replica import Replica
+from lastlayer.live.service.about import status_of
+from lastlayer.live.service.bodies import Bodies, fields, parse
+from lastlayer.live.service.refusal import Refusal, says
+
+MOST_HEAD = 2 << 30  # bytes of a head that is sent here
+INLINE = 1 << 22  # features × classes of rows that are answered without a thread: below 10 ms
+Handler = Callable[[LiveHead, Request], Awaitable[Response]]
+
+
+class Plain:
+    """Handlers of one service.
+
+    Args:
+        heads: by their names.
+        bodies: reads them.
+    """
+
+    def __init__(self, heads: Mapping[str, LiveHead], bodies: Bodies) -> None:
+        self.heads, self.bodies = heads, bodies
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes, of each head under its name, of an only one also without."""
+        handlers: list[tuple[str, str, Handler]] = [
+            ("POST", "predict", self.predict),
+            ("POST", "learn", self.learn),
+            ("POST", "forget", self.forget),
+            ("POST", "relabel", self.relabel),
+            ("GET", "status", self.status),
+            ("GET", "review", self.review),
+            ("GET", "state", self.state),
+            ("GET", "delta", self.delta),
+            ("POST", "delta", self.acknowledge),
+            ("POST", "reload", self.reload),
+        ]
+        found: list[BaseRoute] = []
+        for name, head in self.heads.items():
+            for method, verb, handler in handlers:
+                paths = [f"/{name}/{verb}", *([f"/{verb}"] if len(self.heads) == 1 else [])]
+                found += [Route(path, _bound(handler, head), methods=[method]) for path in paths]
+        return [*found, Route("/health", health)]
+
+    async def predict(self, head: LiveHead, request: Request) -> Response:
+        """Answer rows; with an id the row waits for its label."""
+        async with self.bodies.read(request) as body:
+            rows, id, note = fields(parse(request, body), ("rows",), ("id", "note"))
+            z = head.checked(rows)
+            if id is not None:
+                a_name(id, "id")
+            if head.fresh == 0 and head.through < head.change:
+                await asyncio.to_thread(head.catch_up)
+            snapshot = head.snapshot
+            small = z.size * max(snapshot.n_classes, 1) <= INLINE
+            answer = snapshot.answer(z) if small else await asyncio.to_thread(snapshot.answer, z)
+            said: dict[str, Any] = {
+                "labels": answer.labels,
+                "probabilities": answer.probabilities,
+                "best": answer.best,
+                "through": answer.through,
+            }
+            if snapshot.calibrated is not None:
+                said["calibrated_through"] = snapshot.calibrated
+            if id is not None and head.read_only:  # it goes on to answer, and says what it cannot
+                said |= {"waiting": False, "why": head.read_only}
+            elif id is not None:
+                await asyncio.wrap_future(head.let_wait(z, answer, id, note))
+                said["waiting"] = True
+            return says(200, said)
+
+    async def learn(self, head: LiveHead, request: Request) -> Response:
+        """Learn rows, or the label of a row that waits."""
+        async with self.bodies.read(request) as body:
+            found = parse(request, body)
+            if "id" in found:
+                id, label = fields(found, ("id", "label"))
+                return await _receipt(head.writer.ask(head.label_entry(id, label)))
+            rows, labels, name = fields(found, ("rows", "labels"), ("request",))
+            entry = head.entry(LEARN, rows, labels, request=name)
+            return await _receipt(head.writer.ask(entry))
+
+    async def forget(self, head: LiveHead, request: Request) -> Response:
+        """Forget rows, or drop a row that waits."""
+        async with self.bodies.read(request) as body:
+            found = parse(request, body)
+            if "id" in found:
+                (id,) = fields(found, ("id",))
+                return await _receipt(head.writer.ask(Entry(DROP, request=a_name(id, "id"))))
+            head.check_forgets()
+            rows, labels, name = fields(found, ("rows", "labels"), ("request",))
+            entry = head.entry(FORGET, rows, labels, request=name)
+            return await _receipt(head.writer.ask(entry))
+
+    async def relabel(self, head: LiveHead, request: Request) -> Response:
+        """Correct labels of rows that were learned."""
+        head.check_forgets()
+        async with self.bodies.read(request) as body:
+            found = parse(request, body)
+            rows, labels, to, name = fields(found, ("rows", "labels", "to"), ("request",))
+            entry = head.entry(RELABEL, rows, labels, to, name)
+            return await _receipt(head.writer.ask(entry))
+
+    async def status(self, head: LiveHead, _: Request) -> Response:
+        """Say how the head is."""
+        return says(200, status_of(head))
+
+    async def review(self, head: LiveHead, request: Request) -> Response:
+        """List inputs that wait for a label, those first whose labels would tell the most."""
+        count = request.query_params.get("count", "20")
+        if not (count.isascii() and count.isdigit() and 0 < int(count[:6]) <= 1000):
+            raise Refusal(400, "count must be from 1 to 1000")
+        found = head.review(int(count))
+        return says(200, {"waiting": len(head.writer.waitlist), "inputs": [
+            {"id": one.id, "since": one.since, "note": one.note, **one.answer} for one in found
+        ]})  # fmt: skip
+
+    async def state(self, head: LiveHead, _: Request) -> Response:
+        """Give the head's file, through the last change."""
+        if not head.read_only:
+            await asyncio.wrap_future(head.writer.order(head.writer.checkpoint))
+        return FileResponse(head.store.head, media_type="application/octet-stream")
+
+    async def delta(self, head: LiveHead, _: Request) -> Response:
+        """Give what was learned since the last delta, as a head: the same until acknowledged."""
+        found = await asyncio.wrap_future(head.writer.order(_replica(head).freeze))
+        if found is None:
+            raise Refusal(404, "nothing was learned since the last delta")
+        name, path = found
+        return FileResponse(path, media_type="application/octet-stream", headers={"x-delta": name})
+
+    async def acknowledge(self, head: LiveHead, request: Request) -> Response:
+        """Note that a delta has arrived, so that the next one can be frozen."""
+        async with self.bodies.read(request) as body:
+            (name,) = fields(parse(request, body), ("acknowledge",))
+        replica = _replica(head)
+        await asyncio.wrap_future(head.writer.order(lambda: replica.acknowledge(str(name))))
+        return says(200, {"acknowledged": name})
+
+    async def reload(self, head: LiveHead, request: Request) -> Response:
+        """Take a merged head, and add what was learned since."""
+        replica = _replica(head)
+        async with self.bodies.read(request, MOST_HEAD) as body:
+            said = await asyncio.wrap_future(head.writer.order(lambda: replica.take(body)))
+        await asyncio.to_thread(head.refresh)
+        return says(200, said)
+
+
+def _replica(head: LiveHead) -> Replica:
+    if not isinstance(head, Replica):
+        raise UnsupportedError("this service is no replica: start it with --replica")
+    return head
+
+
+async def health(_: Request) -> Response:
+    """Say that the service is there."""
+    return says(200, {"live": True})
+
+
+async def _receipt(answer: "Future[dict[str, Any]]") -> Response:
+    return says(200, await asyncio.wrap_future(answer))
+
+
+def _bound(handler: Handler, head: LiveHead) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(request: Request) -> Response:
+        return await handler(head, request)
+
+    return handle
