@@ -18,23 +18,23 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from load import CLIENTS, LABELS, WIDTH, Ask, forgotten, learned, plan, traces
+from load import CLIENTS, LABELS, WIDTH, Ask, Plan, forgotten, learned, traces
 from tests.killing import finish, fork
 
 import lastlayer as ll
 from lastlayer.live import LiveHead
 
 torch.set_num_threads(1)
-COUNT = 4_000  # asks of a client: more than it ever comes to
+COUNT = 1_000_000  # asks of a client: more than it ever comes to
 
 
-def serve(store: Path, plans: list[list[Ask]], done: list[int], out: int, until: list[int]) -> None:
+def serve(store: Path, plans: list[Plan], done: list[int], out: int, until: list[int]) -> None:
     """Work through the plans from where each client is, and write what was acknowledged."""
     with LiveHead(None, store, fresh=0.05) as live:
 
         def client(number: int) -> None:
             for place in range(done[number], until[number]):
-                ask = plans[number][place]
+                ask = plans[number].at(place)
                 if ask.kind == "learn":
                     live.learn(ask.rows, ask.labels, request=ask.name)
                 elif ask.kind == "forget":
@@ -96,7 +96,7 @@ def kept(clf: ll.HeadClassifier) -> list[tuple[bytes, int]]:
 def main(folder: Path, kills: int, head: str) -> None:
     store, chance = folder / "store", random.Random(f"{head} {kills}")
     clf = begin(store, head)
-    plans = [plan(n, COUNT, 7) for n in range(CLIENTS)]
+    plans = [Plan(n, 7) for n in range(CLIENTS)]
     done = [0] * CLIENTS
     forever = [COUNT] * CLIENTS
     killed = 0
@@ -106,10 +106,10 @@ def main(folder: Path, kills: int, head: str) -> None:
         os.close(out)
         time.sleep(chance.uniform(0.01, 0.5))
         os.kill(child, signal.SIGKILL)
-        assert finish(child) == -signal.SIGKILL, "the clients have come to the end of their plans"
+        assert finish(child) == -signal.SIGKILL, "the child ended on its own"
         killed += 1
         heed(back, done)
-        gone = forgotten([ask for n in range(CLIENTS) for ask in plans[n][: done[n]]])
+        gone = forgotten([ask for n in range(CLIENTS) for ask in plans[n].first(done[n])])
         assert not (found := traces(gone, store)), found[:5]
     # What was under way at the last kill is asked again, as a client would.
     until = [n + 1 for n in done]
@@ -119,7 +119,7 @@ def main(folder: Path, kills: int, head: str) -> None:
     heed(back, done)
     assert finish(child) == 0
     assert done == until
-    asked = [ask for n in range(CLIENTS) for ask in plans[n][: done[n]]]
+    asked = [ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]
     assert not (found := traces(forgotten(asked), store)), found[:5]
     check(store, clf, asked)
     print(f"{head}: {killed} kills, {sum(done)} acknowledged, {len(forgotten(asked))} forgotten")

@@ -18,27 +18,35 @@ class Ask:
     labels: tuple[str, ...]
 
 
-def plan(client: int, count: int, seed: int) -> list[Ask]:
-    """Return what a client asks; it forgets about a third of what it has learned."""
-    random = np.random.default_rng([seed, client])
-    asks: list[Ask] = []
-    mine: list[tuple[np.ndarray, str]] = []
-    for number in range(count):
-        name = f"{client}-{number}"
-        kind = random.choice(["learn", "learn", "label", "forget", "predict"])
-        if kind == "forget" and len(mine) > 4:
-            row, label = mine.pop(int(random.integers(len(mine))))
-            asks.append(Ask("forget", name, row[None], (label,)))
-            continue
+class Plan:
+    """What a client asks, drawn as far as it is needed; it forgets some of what it has learned."""
+
+    def __init__(self, client: int, seed: int) -> None:
+        self._random = np.random.default_rng([seed, client])
+        self._client, self._mine = client, list[tuple[np.ndarray, str]]()
+        self._asks: list[Ask] = []
+
+    def at(self, place: int) -> Ask:
+        while len(self._asks) <= place:
+            self._asks.append(self._next(f"{self._client}-{len(self._asks)}"))
+        return self._asks[place]
+
+    def first(self, count: int) -> list[Ask]:
+        return [self.at(place) for place in range(count)]
+
+    def _next(self, name: str) -> Ask:
+        random = self._random
+        kind = str(random.choice(["learn", "learn", "label", "forget", "predict"]))
+        if kind == "forget" and len(self._mine) > 4:
+            row, label = self._mine.pop(int(random.integers(len(self._mine))))
+            return Ask("forget", name, row[None], (label,))
+        kind = "learn" if kind == "forget" else kind
         rows = random.normal(size=(int(random.integers(1, 4)) if kind == "learn" else 1, WIDTH))
-        labels = tuple(random.choice(LABELS, size=len(rows)).tolist())
         if kind == "predict":
-            asks.append(Ask("predict", name, rows, ()))
-            continue
-        kind = "learn" if kind == "forget" else str(kind)
-        mine += zip(rows, labels, strict=True)
-        asks.append(Ask(kind, name, rows, labels))
-    return asks
+            return Ask(kind, name, rows, ())
+        labels = tuple(random.choice(LABELS, size=len(rows)).tolist())
+        self._mine += zip(rows, labels, strict=True)
+        return Ask(kind, name, rows, labels)
 
 
 def learned(asks: list[Ask]) -> Counter[tuple[bytes, str]]:
