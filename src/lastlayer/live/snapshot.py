@@ -66,6 +66,8 @@ class Snapshot:
         self.labels = clf.labels_.ordered[np.argsort(clf.labels_.column)].tolist()
         self.seen = int(head.seen.sum())
         if head.calibration is not None:  # the last one there is, until another is made
+            lives = head.calibration.living is not None
+            self.calibrated = through if lives else calibrated
             head.calibration = replace(head.calibration, stale=False)
         calibrated_now = head.calibration is not None
         self.limit = head.limit(unknown) if unknown is not None and calibrated_now else None
