@@ -49,15 +49,29 @@ def classifiers(*names: str) -> list[HeadClassifier]:
 
 
 FIRST = "cosine+single", "slda", "knn"  # of each family
+UNMOVED = {  # by what their classes weigh
+    **dict.fromkeys(("mean", "median", "cosine"), "a class stays where its rows are"),
+    **dict.fromkeys(("weight_norm", "original_weight_norm"), "masks keep classes apart"),
+    "knn": "a weight must be so many copies",
+}
 
 
-@parametrize_with_checks(classifiers(*FIRST))
+def expected_failures(estimator: HeadClassifier) -> dict[str, str]:
+    """Say of which heads a class is no more probable because it weighs more."""
+    known = estimator.head in UNMOVED
+    return {"check_class_weight_classifiers": UNMOVED[estimator.head]} if known else {}
+
+
+@parametrize_with_checks(classifiers(*FIRST), expected_failed_checks=expected_failures)
 def test_scikit_learns_checks(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
 
 
 @pytest.mark.slow
-@parametrize_with_checks(classifiers(*(name for name in all_heads() if name not in FIRST)))
+@parametrize_with_checks(
+    classifiers(*(name for name in all_heads() if name not in FIRST)),
+    expected_failed_checks=expected_failures,
+)
 def test_scikit_learns_checks_of_the_other_heads(estimator: BaseEstimator, check: Any) -> None:
     check(estimator)
 

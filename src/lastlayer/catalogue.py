@@ -145,7 +145,9 @@ def _layer(name: str, **card: Any) -> HeadCard:
 _POOLED = {
     "order_free": True, "merges": True, "forgets": True, "leaves_out": True, "weighs": True,
 }  # fmt: skip
-_ONE_PASS = {"order_free": True, "merges": True, "forgets": True, "forgets_class": True}
+_ONE_PASS = {
+    "order_free": True, "merges": True, "forgets": True, "forgets_class": True, "weighs": True,
+}  # fmt: skip
 
 WIDTH, MAP_ROWS = 2000, 1000  # of the random heads, unless told otherwise
 
@@ -244,7 +246,7 @@ _CARDS = (
         use="the simplest and smallest head that never forgets",
         state="counts, means and spreads, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 2),
-        abilities=Abilities(linear=True, leaves_out=True, weighs=True, **_ONE_PASS),
+        abilities=Abilities(linear=True, leaves_out=True, **_ONE_PASS),
         colour="#009e73",
         marker="M-.35,-1H.35V-.35H1V.35H.35V1H-.35V.35H-1V-.35H-.35Z",
     ),
@@ -342,7 +344,7 @@ _CARDS = (
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         answer=lambda h, n_classes, n: float(h * h * n_classes),
-        abilities=Abilities(leaves_out=True, weighs=True, **_ONE_PASS),
+        abilities=Abilities(leaves_out=True, **_ONE_PASS),
         refresh=lambda h, n_classes: 2 * n_classes * h**3,
         colour="#9977ff",
         marker="M0.00,-1.10L0.95,-0.55L0.95,0.55L0.00,1.10L-0.95,0.55L-0.95,-0.55Z",
@@ -357,7 +359,7 @@ _CARDS = (
         use="where you need an nn.Linear that does not forget; slow to refresh",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
-        abilities=Abilities(linear=True, weighs=True, **_ONE_PASS),
+        abilities=Abilities(linear=True, **_ONE_PASS),
         refresh=lambda h, n_classes: 6e6 * h * (h / 2 + 2 * n_classes),
         colour="#0000dd",
         marker=(

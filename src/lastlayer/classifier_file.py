@@ -31,6 +31,9 @@ def write_classifier(path: Path_, settings: Mapping[str, Any], fitted: Mapping[s
         "options": {name: value for name, value in options.items() if name in head.options},
         "random_state": seed if isinstance(seed, int) else None,
     }
+    if isinstance(weights := settings["class_weight"], Mapping):  # JSON makes text of every key
+        labels, numbers = np.array([*weights]).tolist(), map(float, weights.values())
+        kept["class_weight"] = list(zip(labels, numbers, strict=True))
     # Heads that see the data once draw nothing after they were made.
     if head.passes is None:
         _, keys, *place = fitted["_random"].get_state(legacy=True)
@@ -40,7 +43,6 @@ def write_classifier(path: Path_, settings: Mapping[str, Any], fitted: Mapping[s
         "labels": fitted["labels_"].kind,
         "classifier": kept,
         "feature_map": None if scale == 1 else {"divide_by": scale},
-        "origin": fitted.get("origin_"),
         "feature_names": None if columns is None else columns.tolist(),
     }
     write_head(path, head, **parts)
@@ -68,8 +70,6 @@ def read_classifier(path: Path_, make: Callable[..., T]) -> T:
             random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *place))
         columns = learned_columns(head.in_features, file.parts.get("feature_names", ()))
         made.__dict__.update(columns, head_=head, labels_=labels, _random=random)
-        if "origin" in file.parts:
-            made.__dict__["origin_"] = [str(sentence) for sentence in file.parts["origin"]]
     except (TypeError, ValueError, LookupError) as error:
         raise FileFormatError(
             f"{path} does not hold a classifier of this version: {error}"
@@ -83,6 +83,8 @@ def _settings_of(file: HeadFile, head: Head) -> dict[str, Any]:
     kept.pop("random", None)
     if kept:
         kept["options"] = kept.get("options") or None
+        if isinstance(weights := kept.get("class_weight"), list):
+            kept["class_weight"] = {label: float(number) for label, number in weights}
         scale = file.parts.get("feature_map", {}).get("divide_by", 1.0)
         return kept | {"feature_scale": scale}
     options = dict(head.options)

@@ -7,10 +7,10 @@ as such (``lastlayer.fitting``). From there on both take the same path.
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -34,6 +34,7 @@ from lastlayer.data.feature_columns import (
 )
 from lastlayer.data.split import draw_share
 from lastlayer.errors import DataError, LabelError, MergeError, NotLearnedError, OptionError
+from lastlayer.evaluate.class_weights import balanced, of_classes
 from lastlayer.evaluate.pool import BATCH_SIZE
 from lastlayer.evaluate.training_rows import Divided, in_order, shuffled
 from lastlayer.heads import Head, make_head, options_of
@@ -46,6 +47,7 @@ from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.undo import Lock, settle
+from lastlayer.heads.weights import check_weights
 
 if TYPE_CHECKING:
     from lastlayer.data.rows import Rows
@@ -54,6 +56,7 @@ EPOCHS = 5  # as in the paper
 STEPS = 200  # at least: a set of few batches is shown more often
 ANSWERED = 1 << 13  # rows that are answered at once
 SCORED = 1 << 22  # and logits: with many classes, fewer rows
+_OPTION = "options__"  # before the name of an option, where one of them is set
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
 Array = NDArray[Any]
@@ -73,7 +76,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: samples in a step.
         feature_scale: features are divided by it before the head sees them; of use to heads
             trained by gradient, whose learning rate depends on the length of features.
-        options: what else the head takes, such as {"shrinkage": 0.1} or {"k": 7}.
+        options: what else the head takes, such as {"shrinkage": 0.1} or {"k": 7}; in
+            ``set_params``, and so in a grid, also ``options__shrinkage``.
+        class_weight: {label: weight}, by which the weight of each of its samples is multiplied, and
+            with which classes are as probable as they weigh; or "balanced": all classes weigh the
+            same, by the counts of all that was ever learned.
         calibration: the share of rows of each class that ``fit`` does not learn, but calibrates
             with, so that probabilities mean something and ``predict_or_unknown`` can be asked.
         random_state: of the shuffling, of the rows held out, and of what is random in the head.
@@ -85,7 +92,6 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns are put in this order by their names; other names are refused.
         head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
         labels_: the labels with the head's class of each.
-        origin_: what it was learned from, in sentences, where that was many files.
 
     >>> clf = HeadClassifier("mean").partial_fit([[0.0], [2.0]], ["dog", "dog"])
     >>> clf.partial_fit([[9.0]], ["cat"]).predict([[1.0], [7.0]]).tolist()
@@ -93,7 +99,6 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     head_: Head
-    origin_: list[str]
     labels_: ClassLabels
 
     def __init__(
@@ -107,6 +112,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch_size: int = BATCH_SIZE,
         feature_scale: float = 1.0,
         options: dict[str, Any] | None = None,
+        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
         calibration: float | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -118,6 +124,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.feature_scale = feature_scale
         self.options = options
+        self.class_weight = class_weight
         self.calibration = calibration
         self.random_state = random_state
 
@@ -126,17 +133,49 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The labels known so far, sorted."""
         return self.labels_.ordered
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from scratch; on error, stay as before."""
+    @property
+    def origin_(self) -> list[str]:
+        """What it was learned from, in sentences, where that was many files."""
+        return list(self.head_.records.get("origin", ()))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments that make it; ``deep``: its options also one by one."""
+        found: dict[str, Any] = super().get_params(deep=False)
+        options = self.options if deep and isinstance(self.options, Mapping) else {}
+        return found | {f"{_OPTION}{name}": value for name, value in options.items()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set some of them; ``options__k=7`` sets one option, and leaves the others."""
+        own = {name: value for name, value in params.items() if name.startswith(_OPTION)}
+        super().set_params(**{name: value for name, value in params.items() if name not in own})
+        if own:
+            named = {name.removeprefix(_OPTION): value for name, value in own.items()}
+            self.options = {**(self.options or {}), **named}
+        return self
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from scratch; on error, stay as before.
+
+        A row counts as often as its weight says; heads that cannot take weights refuse them.
+        """
         with self._all_or_nothing():
             z, codes, labels = self._of_arrays(X, y, reset=True)
             self._begin(labels)
-            held = self._learn(z, codes, first=True, share=self.calibration)
+            weight = self._weights(sample_weight, codes, labels, whole=True)
+            if weight and not weight[0].any():
+                raise DataError("sample_weight must not be zero for every row")
+            held = self._learn(z, (codes, *weight), first=True, share=self.calibration)
             if held is not None:
                 self.head_.calibrate(*held)
         return self
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Keep learning, as from the next task; ``classes`` may name labels to come.
 
         It learns every row: what was calibrated is out of date until ``calibrate``. After an error
@@ -151,7 +190,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             with self.head_.lock:
                 self.labels_ = self.labels_.with_new(known)
                 own = self.labels_.classes_of(labels, codes)
-                self.head_.observe_all(self._named_batches(z, own))
+                weight = self._weights(sample_weight, codes, labels)
+                self.head_.observe_all(self._named_batches(z, (own, *weight)))
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, living: bool = False) -> Self:
@@ -219,9 +259,10 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             logits = np.maximum(self._in_order(self.head_(self._of_array(X)), -np.inf), LOWEST)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def forget(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Make it as if these samples with these labels had never been learned.
 
+        Weights are those that they were learned with, or a part of them.
         A head that cannot do so exactly, labels that it does not know, and samples that it cannot
         have seen are refused, and nothing is changed; ``head_.proof`` says what that proves.
 
@@ -231,7 +272,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._locked():
             z, codes, labels = self._of_arrays(X, y)
-            self.head_.forget(z[:], self.labels_.classes_of(labels, codes))
+            weight = self._weights(sample_weight, codes, labels)
+            self.head_.forget(z[:], self.labels_.classes_of(labels, codes), *weight)
         return self
 
     def forget_class(self, label: object) -> Self:
@@ -271,8 +313,6 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         merged._random = check_random_state(merged.random_state)
         merged._meet(head.in_features, columns)
         merged.head_, merged.labels_ = head, labels
-        if origin := [*getattr(self, "origin_", ()), *getattr(other, "origin_", ())]:
-            merged.origin_ = origin
         return merged
 
     def as_module(
@@ -308,7 +348,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             with suppress(NotLearnedError, DataError):
                 if solve:
                     make_ready(self.head_)
-            write_classifier(path, self.get_params(), self.__dict__)
+            write_classifier(path, self.get_params(deep=False), self.__dict__)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -330,17 +370,19 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         z = self._divided(rows)
         labels = self._welcome(rows.names, y.unique())
         self.head_.class_names = self.labels_.names
-        held = self._learn(z, self.labels_.classes_of(labels, y), first, share)
+        weight = self._weights(rows.weight, y, labels)
+        held = self._learn(z, (self.labels_.classes_of(labels, y), *weight), first, share)
         # Rows that wait to be folded in are folded now, as a file would: so it makes no difference,
         # to the bit, whether the head is kept in one between two calls.
         _ = self.head_.class_counts
         return held
 
-    def seen(self, rows: "Rows") -> tuple[Tensor, Tensor]:
-        """Return rows of a file as the head sees them: features, and its classes."""
+    def seen(self, rows: "Rows") -> tuple[Tensor, ...]:
+        """Return rows of a file as the head sees them: features, its classes, weights if any."""
         check_is_fitted(self, "head_")
         z, labels = self._divided(rows), self.labels_.like(rows.names)
-        return z[:], self.labels_.classes_of(labels, rows.labelled)
+        weight = self._weights(rows.weight, rows.labelled, labels)
+        return z[:], self.labels_.classes_of(labels, rows.labelled), *weight
 
     def watched(self, rows: "Rows") -> tuple[Tensor, Tensor | None]:
         """Return rows of a file as ``seen`` does, with the next classes for labels that are new."""
@@ -414,6 +456,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._all_or_nothing():
             self._check_options()
+            if isinstance(self.class_weight, Mapping):
+                raise OptionError("class_weight of shards must be 'balanced', or None, got a dict")
             if not hasattr(self, "head_"):
                 self._meet(width, columns)
             check_width(width, self.n_features_in_)
@@ -421,7 +465,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own = self.labels_.classes_of(labels, torch.arange(len(names)))
             self.head_ = learn(self.head_, own)
             self.head_.class_names = self.labels_.names
-            self.origin_ = [*getattr(self, "origin_", ()), said()]
+            self.head_.records["origin"] = [*self.origin_, said()]
         return self
 
     @contextmanager
@@ -460,7 +504,10 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self, labels: Array) -> None:
         """Make a new head whose classes are these labels, in this order."""
-        options = dict(self.options or {})
+        options = balanced(self.head, self.options) if self.class_weight == "balanced" else {}
+        if isinstance(self.class_weight, Mapping) and "prior" in options_of(self.head):
+            options["prior"] = "empirical"  # else weights would not make a class more probable
+        options |= self.options or {}
         if self.lr is not None:
             options["lr"] = self.lr
         self._random = check_random_state(self.random_state)
@@ -491,27 +538,54 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(learned_columns(width, columns))
 
+    def _weights(
+        self, given: ArrayLike | None, codes: Tensor, labels: Array, whole: bool = False
+    ) -> tuple[Tensor, ...]:
+        """Return what rows weigh (n,), by themselves and by their labels; nothing: each 1.
+
+        Args:
+            given: the weights that came with them.
+            codes: (n,) of their labels.
+            labels: (k,) what the codes stand for.
+            whole: whether these are all the rows that are ever learned.
+        """
+        weight = None if given is None else check_weights(given, len(codes))
+        of = of_classes(self.class_weight, self.head_, codes, labels, whole)
+        if of is not None:
+            weight = of[codes] if weight is None else weight * of[codes]
+        return () if weight is None else (weight,)
+
     def _learn(
-        self, z: Divided, y: Tensor, first: bool, share: float | None
+        self, z: Divided, of: Sequence[Tensor], first: bool, share: float | None
     ) -> tuple[Tensor, Tensor] | None:
-        """Learn rows of the head's classes ``y``, but for a share; return the rows held out."""
+        """Learn rows, but for a share; return the rows held out.
+
+        Args:
+            z: features.
+            of: the head's classes of the rows, and what they weigh, if they do.
+            first: whether they are the first.
+            share: of each class to hold out; None: learn all.
+        """
+        y = of[0]
         learned, held = torch.ones(len(y), dtype=torch.bool), None
         if share is not None:
             held = draw_share(
                 y, a_share(share, "calibration"), self._random, partial(called, self.head_)
             )
             learned[held] = False
-        for rows, own in self._batches(z, y, learned, first):
-            self.head_.observe(rows, own)
+        for batch in self._batches(z, of, learned, first):
+            self.head_.observe(*batch)
         return None if held is None else (z[held], y[held])
 
     def _batches(
-        self, z: Divided, y: Tensor, learned: Tensor, first: bool
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+        self, z: Divided, of: Sequence[Tensor], learned: Tensor, first: bool
+    ) -> Iterator[tuple[Tensor, ...]]:
         """Yield the rows to learn as often as the head wants to see them."""
         size = self.batch_size
+        if len(of) > 1:  # rows with weights fix a map at once: as many as it wants
+            size = max(size, self.head_.rows_to_begin)
         for _ in range(self.head_.passes or 0):
-            yield from in_order(z, y, size, learned)
+            yield from in_order(z, of, size, learned)
         if self.head_.passes is None:
             # A small set that comes first is shown more often, until it makes enough steps.
             enough = -(-STEPS // -(-int(learned.sum()) // size)) if first else 0
@@ -519,13 +593,13 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 for epoch in range(self.epochs or max(EPOCHS, enough)):
                     # A calibration that lives hears of each row once, when it is new.
                     self.head_._follows = epoch == 0
-                    yield from shuffled(z, y, size, learned, self._random)
+                    yield from shuffled(z, of, size, learned, self._random)
             finally:
                 self.head_._follows = True
 
-    def _named_batches(self, z: Divided, y: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    def _named_batches(self, z: Divided, of: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
         """Yield rows to learn, then name their classes: so that is part of the head's change."""
-        yield from self._batches(z, y, torch.ones(len(y), dtype=torch.bool), first=False)
+        yield from self._batches(z, of, torch.ones(len(of[0]), dtype=torch.bool), first=False)
         self.head_.class_names = self.labels_.names
 
     @property

@@ -44,6 +44,7 @@ def fit(
     label: str | None = None,
     drop: Suspects | None = None,
     relabel: Suspects | None = None,
+    weight: str | None = None,
     seed: int = 0,
     broken: str = "stop",
     parts: Path_ | None = None,
@@ -63,6 +64,7 @@ def fit(
         label: The label column to learn, if not the usual one.
         drop: Rows to leave out, as the table of ``ll.audit`` or a file of it.
         relabel: Rows to learn with the labels that such a table suggests.
+        weight: The column that says how often each row counts, if they do not count alike.
         seed: Decides what is random in a new head and its training.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
         parts: A folder for partial results from shards: called again after a kill, the
@@ -88,6 +90,8 @@ def fit(
         raise OptionError("ray, parts and broken are for shards: a folder, a pattern or a list")
     if sharded and not (drop is None and relabel is None):
         raise OptionError("drop and relabel are for rows that are read whole, not for shards")
+    if sharded and weight is not None:
+        raise OptionError("rows of shards have no weights: fit a table, or a features file")
     if sharded and share is not None:
         raise OptionError(
             "cannot hold out rows of shards to calibrate with: leave out calibration, and "
@@ -103,7 +107,9 @@ def fit(
         with closing(Cluster(ray)) as cluster:
             how |= {"run": partial(cluster.run, do), "check": cluster.check_nodes}
             return fit_shards(cast(Sharded, data), clf, selection, **how)
-    found = corrected(_rows(clf, cast(Source, data), rows, embedding, label), drop, relabel)
+    also = [] if weight is None else [weight]
+    found = _rows(clf, cast(Source, data), rows, embedding, label, also=also)
+    found = _weighed(corrected(found, drop, relabel), weight)
     held = [clf.learn(part, share) for part in found]
     if share is not None:
         _calibrate(clf, [rows for rows in held if rows is not None])
@@ -220,12 +226,12 @@ def calibrate(
         living: Let the calibration follow what is learned later; see ``Head.calibrate``.
     """
     parts = _rows(clf, data, rows, embedding, label)
-    _calibrate(clf, [clf.seen(part) for part in parts], living)
+    _calibrate(clf, [clf.seen(part)[:2] for part in parts], living)
 
 
 def forget(
     clf: HeadClassifier, data: Source | None, *, rows: str = "train", embedding: str | None = None,
-    label: str | None = None, only: str | None = None,
+    label: str | None = None, weight: str | None = None, only: str | None = None,
 ) -> int:  # fmt: skip
     """Make a classifier forget rows of features or of a table; all of them, or those of a class.
 
@@ -235,6 +241,7 @@ def forget(
         rows: As ``fit`` takes them.
         embedding: As ``fit`` takes it.
         label: As ``fit`` takes it.
+        weight: As ``fit`` takes it.
         only: The name of the class whose rows are meant, if not all are.
 
     Returns:
@@ -242,14 +249,16 @@ def forget(
     """
     if data is None:
         return _forget_class(clf, only)
-    parts = _rows(clf, data, rows, embedding, label)
+    also = [] if weight is None else [weight]
+    parts = _weighed(_rows(clf, data, rows, embedding, label, also=also), weight)
     if len(parts) > 1:
         raise OptionError("rows must be one split to forget, got several: choose one with rows")
     (part,), y = parts, parts[0].labelled
     if only is not None:
         names: list[str] = [class_name(name) for name in part.names]
         mine = y == (names.index(only) if only in names else -1)
-        part, y = replace(part, z=part.z[mine], y=y[mine]), y[mine]
+        heavy = None if part.weight is None else part.weight[mine]
+        part, y = replace(part, z=part.z[mine], y=y[mine], weight=heavy), y[mine]
     if not len(y):
         raise DataError(f"there are no rows{f' of {only!r}' if only else ''} to forget")
     with clf.head_.lock:
@@ -264,6 +273,10 @@ def _rows(
     """Read rows of features or of a table for a classifier, which may know their columns."""
     how: dict[str, Any] = {"embedding": embedding, "label": label, "also": also}
     return read_rows(data, rows, **how, labelled=labelled, columns=clf.column_names)
+
+
+def _weighed(parts: list[Rows], column: str | None) -> list[Rows]:
+    return parts if column is None else [part.weighed(column) for part in parts]
 
 
 def merge(*heads: Path_ | HeadClassifier) -> HeadClassifier:
@@ -294,7 +307,7 @@ def merge(*heads: Path_ | HeadClassifier) -> HeadClassifier:
             raise MergeError(f"cannot merge {first} with {name}: {error}") from error
         rows.append(_learned(other))
     said = f"merged {len(heads)} heads of {', '.join(rows[:-1])} and {rows[-1]} rows"
-    merged.origin_ = [*getattr(merged, "origin_", ()), said]
+    merged.head_.records["origin"] = [*merged.origin_, said]
     return merged
 
 
@@ -403,7 +416,7 @@ def _classifier(
 
 
 def _calibrate(
-    clf: HeadClassifier, held: Sequence[tuple[Tensor, Tensor]], living: bool = False
+    clf: HeadClassifier, held: Sequence[tuple[Tensor, ...]], living: bool = False
 ) -> None:
     z, y = zip(*held, strict=True)
     clf.head_.calibrate(torch.cat(z), torch.cat(y), living)

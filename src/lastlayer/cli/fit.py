@@ -33,6 +33,7 @@ def fit(
     rows: options.Rows = "train",
     label: options.Label = None,
     embedding: options.Embedding = None,
+    weight: options.Weight = None,
     mask: Annotated[
         str | None, typer.Option(help="Mask of a head trained by gradient: none, single or group.")
     ] = None,
@@ -80,6 +81,7 @@ def fit(
     if further and (wrong := given.keys() - {"epochs", "calibration"}):
         raise OptionError(f"{head} keeps its settings: leave out {', '.join(sorted(wrong))}")
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
+    also = [] if weight is None else [weight]
     found: Any = features
     outcome = "nothing was written"
     folder = parts
@@ -87,15 +89,15 @@ def fit(
         folder = parts or place.with_name(f"{place.name}.parts")
         outcome = f"parts are in {folder}; rerun the same command to resume"
     elif not further:
-        found = corrected(read_rows(features, **how), drop, relabel)
+        found = corrected(read_rows(features, **how, also=also), drop, relabel)
     if sharded:
         given |= {"drop": drop, "relabel": relabel}
-    given |= {**how, "broken": broken, "ray": ray, "parts": folder}
+    given |= {**how, "weight": weight, "broken": broken, "ray": ray, "parts": folder}
     with stopping(outcome), bar(f"{features}, {head}", show=sharded, unit="rows") as tell:
         if further:
             with fitting.changing(Path(head), place) as clf:
                 if not sharded:
-                    found = read_rows(features, **how, columns=clf.column_names)
+                    found = read_rows(features, **how, also=also, columns=clf.column_names)
                     found = corrected(found, drop, relabel)
                 fitting.fit(found, clf, **given, progress=tell)
         else:

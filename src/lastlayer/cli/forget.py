@@ -1,7 +1,7 @@
 """The verb that makes a head forget rows, or a class."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,6 +30,7 @@ def forget(
     rows: options.Rows = "train",
     label: options.Label = None,
     embedding: options.Embedding = None,
+    weight: options.Weight = None,
     force: options.Force = False,
 ) -> None:
     """Make a head forget rows or a class, as if it had never seen them, or refuse if it cannot."""
@@ -39,7 +40,13 @@ def forget(
         raise OptionError("pass rows to forget, or a class with --class NAME")
     place = prepare_head(head, out, *([Path(features)] if features else []), force=force)
     with fitting.changing(head, place) as clf:
-        n = fitting.forget(clf, features, rows=rows, embedding=embedding, label=label, only=class_)
+        how: dict[str, Any] = {
+            "rows": rows,
+            "embedding": embedding,
+            "label": label,
+            "weight": weight,
+        }
+        n = fitting.forget(clf, features, **how, only=class_)
     print(f"forgot {n} samples{f' of {class_}' if class_ else ''}")
     if features is not None:
         print(clf.head_.proof)

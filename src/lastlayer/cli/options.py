@@ -33,6 +33,10 @@ Label = Annotated[
         "target or class."
     ),
 ]
+Weight = Annotated[
+    str | None,
+    typer.Option(help="Column that says how often each row counts; without it, each counts once."),
+]
 Embedding = Annotated[
     str | None,
     typer.Option(

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from lastlayer.core.checks import a_path, choice, expect
+from lastlayer.core.checks import a_path, choice, expect, short
 from lastlayer.core.names import class_name, label_of, look_up
 from lastlayer.core.tensor_files import kind_of_file
 from lastlayer.data.corrections import Corrections, Suspects
@@ -36,6 +37,17 @@ class Rows:
     columns: tuple[str, ...] = ()  # what z was read from: a name for each of its columns, or one
     label: str = ""  # the column that y is from
     also: Mapping[str, Any] = field(default_factory=dict)  # further columns, (n,) each
+    weight: Tensor | None = None  # (n,) float64 what each row weighs; None: 1
+
+    def weighed(self, column: str) -> "Rows":
+        """Return the rows with the numbers of a further column as their weights."""
+        try:
+            weight = torch.tensor(np.asarray(self.also[column]).astype(np.float64))
+        except KeyError:
+            raise DataError(f"column '{column}' was not read beside the labels") from None
+        except (TypeError, ValueError) as error:
+            raise DataError(f"column '{column}' must hold numbers: {short(error)}") from None
+        return replace(self, weight=weight)
 
     @property
     def labelled(self) -> Tensor:

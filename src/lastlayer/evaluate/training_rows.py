@@ -1,6 +1,6 @@
 """The rows that a classifier learns: divided by its scale, in batches, in order or shuffled."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,18 +32,27 @@ class Divided:
         return (self[start : start + size] for start in range(0, max(len(self), 1), size))
 
 
-def in_order(z: Divided, y: Tensor, size: int, learned: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the rows to learn (n,) in the order of the data; those on disk a batch at a time."""
-    parts = (t.split(size) for t in (y, learned))
-    for some, own, wanted in zip(z.split(size), *parts, strict=True):
-        yield (some, own) if wanted.all() else (some[wanted], own[wanted])
+def in_order(
+    z: Divided, of: Sequence[Tensor], size: int, learned: Tensor
+) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the rows to learn (n,) in the order of the data; those on disk a batch at a time.
+
+    Args:
+        z: features.
+        of: their labels, and what else belongs to each row.
+        size: of a batch.
+        learned: which rows are to be learned.
+    """
+    parts = (t.split(size) for t in (*of, learned))
+    for *some, wanted in zip(z.split(size), *parts, strict=True):
+        yield tuple(some) if wanted.all() else tuple(part[wanted] for part in some)
 
 
 def shuffled(
-    z: Divided, y: Tensor, size: int, learned: Tensor, random: np.random.RandomState
-) -> Iterator[tuple[Tensor, Tensor]]:
+    z: Divided, of: Sequence[Tensor], size: int, learned: Tensor, random: np.random.RandomState
+) -> Iterator[tuple[Tensor, ...]]:
     """Yield the rows to learn once, in random order."""
     place = learned.nonzero().flatten()
     generator = torch.Generator().manual_seed(int(random.randint(2**31)))
     for batch in shuffled_batches(len(place), size, generator):
-        yield z[place[batch]], y[place[batch]]
+        yield z[place[batch]], *(part[place[batch]] for part in of)

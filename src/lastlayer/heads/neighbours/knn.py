@@ -102,12 +102,10 @@ class KnnHead(StoringHead):
         whole = self.budget is None
         return Abilities(
             keeps_samples=True, order_free=whole, merges=whole, forgets=whole, forgets_class=True,
-            leaves_out=whole,
+            leaves_out=whole, weighs=True,
         )  # fmt: skip
 
     def _why_not(self, ability: str) -> str:
-        if ability == "weighs":
-            return super()._why_not(ability)
         return "its budget has dropped rows; one with preset 'exact' and no budget can"
 
     def _forget_class(self, y: int) -> None:

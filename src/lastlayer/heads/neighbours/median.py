@@ -44,7 +44,7 @@ class MedianHead(StoringHead):
         """It keeps every row: whatever a set of rows allows."""
         return Abilities(
             linear=True, keeps_samples=True, order_free=True, merges=True, forgets=True,
-            forgets_class=True,
+            forgets_class=True, weighs=True,
         )  # fmt: skip
 
     def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:

@@ -4,6 +4,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from lastlayer.core.tensors import are_whole
+from lastlayer.errors import UnsupportedError
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.neighbours.stored_rows import Memory
 
@@ -29,11 +31,25 @@ class StoringHead(Head):
         """What ``forget`` can prove: it keeps them all."""
         return "the samples themselves are checked"
 
+    def _take(self, z: Tensor, y: Tensor, most: int, *weight: Tensor) -> None:
+        super()._take(*self._copied(z, y, *weight), most)
+
+    def _copied(self, z: Tensor, y: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return rows as often as they weigh."""
+        if weight is None:
+            return z, y
+        if not bool(are_whole(weight)):
+            raise UnsupportedError(
+                f"weights of a '{self.name}' head must be whole numbers: it keeps so many copies"
+            )
+        times = weight.long()
+        return z.repeat_interleave(times.to(z.device), dim=0), y.repeat_interleave(times)
+
     def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         self.memory.append(z, y)
 
     def _forget(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
-        self.memory.drop(z, y)
+        self.memory.drop(*self._copied(z, y, *weight))
         self.seen = self.memory.y.bincount(minlength=self.n_classes) > 0
 
     def _forget_class(self, y: int) -> None:
@@ -49,11 +65,6 @@ class StoringHead(Head):
         self.memory.rearrange(classes, columns)
         self.seen = self.seen[classes]
         self._stale = True
-
-    def _why_not(self, ability: str) -> str:
-        if ability == "weighs":
-            return "its rows vote or rank one by one; repeat the rows that shall count more"
-        return super()._why_not(ability)
 
     def _keeps(self, z: Tensor) -> int:
         return self.memory.known_too_often(z)
