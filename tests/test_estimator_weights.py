@@ -151,7 +151,7 @@ def test_a_column_of_weights(table: Path) -> None:
     assert clf.head_.class_counts.sum() == (W + 0.5).sum()
     fitting.forget(clf, table, only="b", **how)
     assert clf.head_.seen.tolist() == [True, False, True]
-    with pytest.raises(DataError, match="column 'kind' was not read beside the labels"):
+    with pytest.raises(DataError, match="column 'kind' must hold numbers"):
         ll.fit(table, "slda", **{**how, "weight": "kind"})
     with pytest.raises(OptionError, match="rows of shards have no weights"):
         ll.fit([table, table], "slda", **how)
