@@ -1,5 +1,6 @@
 """The commands that train heads, and the list of what there is: their text and their errors."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,10 @@ def test_compare(run: Call, capsys: Captured, features: Path) -> None:
     assert {head for _, head in ranking} == {"slda", "linear", "cosine+single"}
     assert "softmax regression, converged" in text
     assert "Measured on the " in text
-    assert f"`lastlayer advise {features}`" in text
+    typed = text.partition("use `")[2].partition("`")[0]
+    assert shlex.split(typed) == [
+        "lastlayer", "advise", str(features), "--scenario", "incremental:2"
+    ]  # fmt: skip
     assert "Use " not in text
     assert text.splitlines()[-1] == f"wrote {out}"
     table = pl.read_csv(out)

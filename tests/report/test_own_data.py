@@ -1,5 +1,6 @@
 """A study of somebody's own data: what to use, in its own names, and nothing of the paper."""
 
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from lastlayer.report.charts import WORST, coinciding
 from lastlayer.report.contents import make_sections, make_tables
 from lastlayer.report.data_names import data_name, in_words, title_of
 from lastlayer.report.topics.standings import standings
-from lastlayer.report.topics.summary import answer
+from lastlayer.report.topics.summary import answer, how_to_choose
 from lastlayer.results import load_study as load
 from made_up import HUNDRED, PAPER, Stream, iid, write_study
 from read_page import Page
@@ -67,6 +68,20 @@ def test_the_papers_conclusions_are_put_to_its_data_alone(tmp_path: Path) -> Non
     mixed = make_tables(load(write_study(tmp_path / "mixed", [PAPER[0], *own()])))
     assert mixed["claims"].equals(alone["claims"])
     assert mixed["claim_parts"].equals(alone["claim_parts"])
+
+
+def test_own_data_come_first_and_the_papers_questions_in_a_part_of_their_own(
+    tmp_path: Path,
+) -> None:
+    sections = make_sections(make_tables(load(write_study(tmp_path, [PAPER[0], *own()]))))
+    accuracy = next(section for section in sections if section.name == "accuracy")
+    titles = [figure.title for panel in accuracy.panels for figure in panel.figures]
+    assert [title.startswith("clips") for title in titles] == [True, True, True, False]
+    parts = {section.name: section.part for section in sections}
+    assert list(dict.fromkeys(parts.values())) == ["", "The paper's questions", "This study"]
+    asked = {name for name, part in parts.items() if part == "The paper's questions"}
+    assert asked == {"claims", "masks"}
+    assert parts["ranking"] == parts["preliminary"] == ""
 
 
 def test_streams_and_files_have_readable_names(page: Page) -> None:
@@ -143,11 +158,24 @@ def sets(test_samples: int) -> pl.DataFrame:
     )
 
 
-def test_the_first_sentence_says_what_to_use(page: Page) -> None:
-    first = next(line for line in page.words.splitlines() if line.startswith("Use "))
-    assert page.words.index(first) < page.words.index("Summary")
+def test_the_page_opens_with_the_best_head_and_says_that_test_rows_chose_it(page: Page) -> None:
+    opening, _, _ = page.words.partition("Summary")
+    assert "On the test rows " in opening
+    assert "These rows made the choice, which flatters it a little" in " ".join(opening.split())
+    assert "lastlayer advise" in opening
     tables = {"accuracy": table(("slda", 80, 0.1), ("linear", 40, 2)), "data": sets(5000)}
-    assert answer(tables) == "Use slda: it ends at 80.0 % (clips, new classes in 3 tasks)."
+    best = "On the test rows slda is best: it ends at 80.0 % (clips, new classes in 3 tasks)."
+    assert answer(tables) == best
+    assert how_to_choose(tables) == f"lastlayer advise {MINE} --scenario incremental:3"
+
+
+def test_the_command_that_chooses_can_be_typed_as_it_stands() -> None:
+    features, scenario = "my clips/a.safetensors (0.2 held out)", "lifelong:day of week/class"
+    one = table(("slda", 80, 0)).with_columns(features=pl.lit(features), scenario=pl.lit(scenario))
+    typed = shlex.split(how_to_choose({"accuracy": one}))
+    assert typed == ["lastlayer", "advise", "my clips/a.safetensors", "--scenario", scenario]
+    both = pl.concat([one, one.with_columns(scenario=pl.lit("iid"))])
+    assert how_to_choose({"accuracy": both}) == "lastlayer advise"
 
 
 def test_a_tie_is_named_as_far_as_the_test_samples_can_tell() -> None:
@@ -172,9 +200,10 @@ def test_an_answer_over_streams_that_disagree() -> None:
     one = table(("slda", 80, 0), ("mean", 60, 0))
     other = table(("slda", 70, 0), ("mean", 75, 0)).with_columns(scenario=pl.lit("lifelong:day"))
     said = answer({"accuracy": pl.concat([one, other]), "data": sets(10_000)})
-    assert said.startswith("Use slda: it ends at 80.0 % (clips, new classes in 3 tasks) and 70.0 %")
-    on_average = "; it is the best on average, yet 5.0 points behind mean on clips, day by day."
-    assert said.endswith(on_average)
+    assert said == (
+        "On the test rows slda is best on average: it ends at 80.0 % (clips, new classes in 3 "
+        "tasks) and 70.0 % (clips, day by day); it is 5.0 points behind mean on clips, day by day."
+    )
 
 
 @pytest.mark.parametrize("others", [(), (("mean", 60, 0),)])
@@ -184,18 +213,17 @@ def test_a_better_head_that_was_not_run_everywhere_is_named(
     one = table(("slda", 80, 0), ("qda", 90, 0))
     other = table(("slda", 70, 0), *others).with_columns(scenario=pl.lit("lifelong:day"))
     said = answer({"accuracy": pl.concat([one, other]), "data": sets(10_000)})
-    assert said.endswith(
-        "; it is the best on average of the heads that were run on every stream, yet 10.0 points "
-        "behind qda on clips, new classes in 3 tasks."
-    )
+    best = "On the test rows slda is best on average of the heads that were run on every stream: "
+    assert said.startswith(best)
+    assert said.endswith("; it is 10.0 points behind qda on clips, new classes in 3 tasks.")
 
 
 def test_no_head_on_every_stream() -> None:
     other = table(("mean", 75, 0)).with_columns(scenario=pl.lit("lifelong:day"))
     said = answer({"accuracy": pl.concat([table(("slda", 80, 0)), other])})
     assert said == (
-        "No head was run on every stream. Use slda for clips, new classes in 3 tasks; mean for "
-        "clips, day by day."
+        "No head was run on every stream. Best on the test rows: slda for clips, new classes in 3 "
+        "tasks; mean for clips, day by day."
     )
 
 

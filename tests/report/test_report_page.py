@@ -12,9 +12,10 @@ from lastlayer.results import load_study as load
 from made_up import ALL, Stream, write_study
 from read_page import Page
 
-SECTIONS = ("summary", "ranking", "accuracy", "masks", "similarity", "subsets", "preliminary",
-            "published", "norms", "weight-change", "interference", "first-task", "repairs",
-            "claims", "presets", "runs")  # fmt: skip
+SECTIONS = ("summary", "ranking", "accuracy", "first-task", "repairs", "norms", "weight-change",
+            "interference", "preliminary", "subsets",
+            "claims", "masks", "similarity", "presets", "published",
+            "runs")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

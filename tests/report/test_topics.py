@@ -65,13 +65,13 @@ def test_a_table_that_is_not_there_drops_its_topic_and_no_other(
     left = {section.name: section for section in make_sections(without)}
     gone = {
         section.name
-        for topic in all_topics()
+        for _, topic in all_topics()
         if sheet in topic.needs and (section := topic.of(tables)) is not None
     }
     assert whole.keys() - left.keys() == gone
     touched = {
         section.name
-        for topic in all_topics()
+        for _, topic in all_topics()
         if (sheet in topic.also or name in topic.reads)
         and (section := topic.of(tables)) is not None
     }

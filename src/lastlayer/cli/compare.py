@@ -1,5 +1,6 @@
 """The verb that compares heads on a stream."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,18 +73,20 @@ def compare(
     print("\nRetrained on everything at once:")
     for line in _retrained(data, chosen, ranking["head"].to_list(), device):
         print(f"  {line}")
-    print(f"\n{_measured_on(len(data.test), features)}{not_used(data.validation)}")
+    advise = ["lastlayer", "advise", features, "--scenario", str(chosen)]
+    advise += [] if label is None else ["--label", label]
+    print(f"\n{_measured_on(len(data.test), shlex.join(advise))}{not_used(data.validation)}")
     if out is not None:
         print(f"wrote {out}")
 
 
-def _measured_on(n: int, features: str) -> str:
-    """Return which rows the ranking is based on, and what to use to choose a head."""
+def _measured_on(n: int, advise: str) -> str:
+    """Return which rows the ranking is based on, and the command that chooses a head."""
     return (
         f"Measured on the {n} test rows of all tasks after the last task; ± is over the orders "
         f"of the tasks, not over rows.\nThe best on these rows need not be the best on others: to "
-        f"choose a head, use `lastlayer advise {features}`, which judges on rows held out of the "
-        "training data."
+        f"choose a head, use `{advise}`, which judges on rows held out of the training data, and "
+        "tunes the learning rate of heads trained by gradient."
     )
 
 

@@ -24,14 +24,15 @@ def columns(rows: Iterable[Sequence[str]], indent: str = "") -> str:
 
 
 def spread(mean: float | None, deviation: float | None) -> str:
-    """Return a share in percent with its deviation, if there is one; empty without a share.
+    """Return a share in percent with its deviation, unless that is 0.00; empty without a share.
 
-    >>> spread(0.669, 0.00021), spread(0.669, None)
-    ('66.90 ± 0.02', '66.90')
+    >>> spread(0.669, 0.00021), spread(0.669, 0), spread(0.669, None)
+    ('66.90 ± 0.02', '66.90', '66.90')
     """
     if mean is None:
         return ""
-    return f"{100 * mean:5.2f}" + ("" if deviation is None else f" ± {100 * deviation:.2f}")
+    around = 100 * (deviation or 0.0)
+    return f"{100 * mean:5.2f}" + (f" ± {around:.2f}" if round(around, 2) else "")
 
 
 def not_used(validation: Sized | None) -> str:

@@ -1,8 +1,9 @@
-"""The topics of the page, in its order; one without anything to show is left out."""
+"""The topics of the page by its parts, in its order; one without anything to show is left out."""
 
+from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import polars as pl
 
@@ -12,39 +13,46 @@ from lastlayer.report.sheet import Sheet
 from lastlayer.results import Study
 
 # Named, not imported: the paper's and replay's topics use this package, and not the other way.
-_TOPICS = (
-    "report.topics.summary:TOPIC",
-    "report.topics.standings:TOPIC",
-    "report.topics.accuracy:TOPIC",
-    "paper.figure_5:MASKS",
-    "paper.presets:STARTS_TOPIC",
-    "paper.figure_5:SIMILARITY",
-    "paper.subsets:TOPIC",
-    "paper.preliminary:TOPIC",
-    "paper.reproduction:TOPIC",
-    "report.topics.linear_layer:NORMS_TOPIC",
-    "report.topics.linear_layer:CHANGES_TOPIC",
-    "report.topics.interference_maps:TOPIC",
-    "report.topics.accuracy:FIRST_TASK",
-    "report.topics.lost_samples:TOPIC",
-    "replay.topic:TOPIC",
-    "paper.claims:TOPIC",
-    "paper.presets:PRESETS_TOPIC",
-    "report.topics.runs:TOPIC",
-)
+_PARTS = {
+    "": (
+        "report.topics.summary:TOPIC",
+        "report.topics.standings:TOPIC",
+        "report.topics.accuracy:TOPIC",
+        "report.topics.accuracy:FIRST_TASK",
+        "report.topics.lost_samples:TOPIC",
+        "report.topics.linear_layer:NORMS_TOPIC",
+        "report.topics.linear_layer:CHANGES_TOPIC",
+        "report.topics.interference_maps:TOPIC",
+        "paper.preliminary:TOPIC",
+        "paper.subsets:TOPIC",
+        "replay.topic:TOPIC",
+    ),
+    "The paper's questions": (
+        "paper.claims:TOPIC",
+        "paper.figure_5:MASKS",
+        "paper.figure_5:SIMILARITY",
+        "paper.presets:STARTS_TOPIC",
+        "paper.presets:PRESETS_TOPIC",
+        "paper.reproduction:TOPIC",
+    ),
+    "This study": ("report.topics.runs:TOPIC",),
+}
 
 
 @cache
-def all_topics() -> tuple[Topic, ...]:
-    """Return the topics of the page, in its order."""
-    places = (name.split(":") for name in _TOPICS)
-    return tuple(getattr(import_module(f"lastlayer.{module}"), name) for module, name in places)
+def all_topics() -> tuple[tuple[str, Topic], ...]:
+    """Return the topics of the page, in its order, each with the title of its part."""
+    return tuple(
+        (part, resolve_name(f"lastlayer.{name}"))
+        for part, names in _PARTS.items()
+        for name in names
+    )
 
 
 @cache
 def all_sheets() -> tuple[Sheet, ...]:
     """Return every sheet that some topic reads, each once."""
-    read = (sheet for topic in all_topics() for sheet in (*topic.needs, *topic.also))
+    read = (sheet for _, topic in all_topics() for sheet in (*topic.needs, *topic.also))
     return tuple(dict.fromkeys(read))
 
 
@@ -65,7 +73,7 @@ def make_sections(tables: Tables, files: Path | None = None) -> list[Section]:
         files: the folder that they were read from, if what they hold may be anything.
     """
     made = []
-    for topic in all_topics():
+    for part, topic in all_topics():
         try:
             section = topic.of(tables)
         except (pl.exceptions.PolarsError, ValueError, TypeError, LookupError) as error:
@@ -78,5 +86,5 @@ def make_sections(tables: Tables, files: Path | None = None) -> list[Section]:
                 "them away and the page is made without them"
             ) from error
         if section is not None:
-            made.append(section)
+            made.append(replace(section, part=part))
     return name_all(made)

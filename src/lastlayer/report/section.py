@@ -66,6 +66,7 @@ class Section:
     tables: Sequence[Table] = ()
     listed: bool = False  # whether several words stand one below the other, with bullets
     code: str = ""  # shown as it is typed
+    part: str = ""  # of the page that it belongs to, by its title; the first needs none
 
 
 @dataclass(frozen=True, eq=False)

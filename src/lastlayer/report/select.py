@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from lastlayer.catalogue import CODES, HEADS
-from lastlayer.report.data_names import MEANING, kind_of, titles_of
+from lastlayer.report.data_names import MEANING, kind_of, of_the_paper, titles_of
 from lastlayer.report.looks import masks
 from lastlayer.report.sheet import clean
 from lastlayer.results import Study
@@ -81,9 +81,10 @@ def own_rate(runs: pl.DataFrame, within: tuple[str, ...] = (*STREAM, "preset")) 
 
 
 def in_order(table: pl.DataFrame, *by: str) -> pl.DataFrame:
-    """Sort rows: kinds of drift and heads as the page lists them, all else by its value."""
+    """Sort rows: own data first, kinds of drift and heads as the page lists them, else by value."""
     listed = {"kind": list(MEANING), "head": list(HEADS), "mask": masks()}
-    keys: list[pl.Expr] = []
+    own_first = pl.col("features").map_elements(of_the_paper, pl.Boolean)
+    keys = [own_first] if "features" in by else []
     for name in by:
         column = pl.col(name)
         if name in listed:

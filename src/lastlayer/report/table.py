@@ -64,12 +64,14 @@ def short(value: float | None) -> Cell:
 def spread(mean: float | None, deviation: float | None, note: str = "") -> Cell:
     """Return a cell with a mean and its deviation, sorted by the mean.
 
-    >>> spread(66.9, 0.021).text
-    '66.90 ± 0.02'
+    A deviation that would be printed as zero is left out: most often nothing was random.
+
+    >>> spread(66.9, 0.021).text, spread(66.9, 1e-14).text
+    ('66.90 ± 0.02', '66.90')
     """
     if mean is None:
         return Cell(note)
-    around = "" if deviation is None else f" ± {deviation:.2f}"
+    around = f" ± {deviation:.2f}" if round(deviation or 0, 2) else ""
     return Cell(f"{mean:.2f}{around}{note}", mean)
 
 

@@ -19,17 +19,18 @@ from lastlayer.report.section import Section, Tables
 from lastlayer.report.sheet import clean
 from lastlayer.report.table_text import latex, markdown
 from lastlayer.report.topics.runs import known, notices, title
-from lastlayer.report.topics.summary import answer
+from lastlayer.report.topics.summary import answer, how_to_choose
 from lastlayer.results import Study, load_study
 from lastlayer.results.store import FILE
 
 ABOUT = (
-    "Accuracies are in percent of test samples{}. Colour and marker are the layer, the dash is the "
-    "mask, everywhere."
+    "Accuracies are in percent of test samples; ± is the deviation over orders or seeds, and where "
+    "there is none it is below 0.005. Colour and marker are the layer, the dash is the mask, "
+    "everywhere."
 )
 CHOSEN_ON_TEST_ROWS = Markup(
-    ", and those chose the head above, which flatters it a little: <code>lastlayer advise</code> "
-    "chooses without looking at them"
+    "{} These rows made the choice, which flatters it a little: to choose a head for use, run "
+    "<code>{}</code>, which judges on rows held out of the training data."
 )
 FOOTER = Markup(
     "Heads and measures follow <cite>Continual Learning in Deep Neural Networks: an Analysis of "
@@ -112,14 +113,15 @@ def _make_report(folder: Path, sheets: dict[str, bytes], alone: bool) -> dict[st
     return files | {PAGE: page.encode()}
 
 
-def _page(tables: Tables, sections: Sequence[Section], said: Sequence[str], drawn: Drawn) -> str:
-    notes = [*notices(tables, __version__), *said, *_not_drawn(drawn)]
+def _page(tables: Tables, sections: Sequence[Section], left: Sequence[str], drawn: Drawn) -> str:
+    notes = [*notices(tables, __version__), *left, *_not_drawn(drawn)]
     plan = known(tables).get("plan")
-    shown = [*sections, Section("plan", "The plan", code=plan)] if plan else sections
-    use = answer(tables)
-    chosen = CHOSEN_ON_TEST_ROWS if use.startswith("Use") else ""
-    about = Markup(ABOUT).format(chosen)
-    return make_page(Page(title(tables), use, about, shown, notes, FOOTER))
+    if plan:
+        sections = [*sections, Section("plan", "The plan", code=plan, part=sections[-1].part)]
+    said = answer(tables)
+    if "test rows" in said:
+        said = CHOSEN_ON_TEST_ROWS.format(said, how_to_choose(tables))
+    return make_page(Page(title(tables), said, ABOUT, sections, notes, FOOTER))
 
 
 def _not_drawn(drawn: Drawn) -> list[str]:

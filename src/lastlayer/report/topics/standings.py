@@ -101,13 +101,18 @@ def section(tables: Tables) -> Section | None:
         "is within the 95 % interval that the number of test samples and the orders of the tasks "
         "leave. Of level heads the one that keeps least is the thriftiest choice."
     )
+    rate = (
+        "Heads trained by gradient learned at one rate, named under “Accuracy while learning”. "
+        "lastlayer advise tunes it to the stream, so its numbers for them can be far from these."
+    )
+    rated = any(each.row["lr"] is not None for _, found in parts for each in found)
     caption = (
         "Final accuracy, best first, and what each head keeps after the stream. Lines are 95 % "
         "intervals."
     )
     shown = [_table(title, found) for title, found in parts]
     title = "What each head reaches and keeps"
-    return Section("ranking", title, [text], [Panel(caption, figures)], shown)
+    return Section("ranking", title, [text, *[rate][:rated]], [Panel(caption, figures)], shown)
 
 
 TOPIC = Topic(section, needs=[ACCURACY], also=[SETS])

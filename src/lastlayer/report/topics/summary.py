@@ -1,5 +1,6 @@
 """The summary: the best head of each stream, the bound without drift, how far linear falls."""
 
+import shlex
 from collections.abc import Sequence
 from statistics import fmean
 from typing import TypeAlias
@@ -92,7 +93,7 @@ TOPIC = Topic(section, needs=[], also=[ACCURACY, SETS, REFERENCES], reads=["iid"
 
 
 def answer(tables: Tables) -> str:
-    """Say in a sentence what to use; nothing where the study has no stream.
+    """Say in a sentence what did best; nothing where the study has no stream.
 
     It is the head with the best average among those that were run on every stream. Test rows chose
     it, and the sentence says so.
@@ -105,7 +106,7 @@ def answer(tables: Tables) -> str:
     everywhere = set.intersection(*({each.name for each in found} for _, found in streams))
     if not everywhere:
         each = "; ".join(f"{found[0].name} for {title}" for title, found in streams)
-        return f"No head was run on every stream. Use {each}."
+        return f"No head was run on every stream. Best on the test rows: {each}."
     places = {name: [(title, _of(found, name), found) for title, found in streams]
               for name in everywhere}  # fmt: skip
     best = min(
@@ -113,6 +114,15 @@ def answer(tables: Tables) -> str:
         key=lambda name: (-fmean(mine.mean for _, mine, _ in places[name]), catalogue_thrift(name)),
     )
     return _advice(best, places[best])
+
+
+def how_to_choose(tables: Tables) -> str:
+    """Return the command that chooses a head for the study's stream; of several, its name."""
+    streams = tables["accuracy"].drop_nulls("mean").select("features", "scenario").unique().rows()
+    if len(streams) > 1:
+        return "lastlayer advise"
+    ((features, scenario),) = streams
+    return shlex.join(["lastlayer", "advise", features.partition(" (")[0], "--scenario", scenario])
 
 
 def _advice(best: str, places: Places) -> str:
@@ -133,11 +143,12 @@ def _advice(best: str, places: Places) -> str:
         if mine.level
     ]  # fmt: skip
     ties = sorted(set.intersection(*level), key=place_of) if level and not behind else []
-    text = f"Use {best}: {ends}"
+    everywhere = len({frozenset(each.name for each in found) for _, _, found in places}) == 1
+    among = "" if everywhere else " of the heads that were run on every stream"
+    average = f" on average{among}" if behind else ""
+    text = f"On the test rows {best} is best{average}: {ends}"
     if behind:
-        everywhere = len({frozenset(each.name for each in found) for _, _, found in places}) == 1
-        among = "" if everywhere else " of the heads that were run on every stream"
-        return f"{text}; it is the best on average{among}, yet {' and '.join(behind)}."
+        return f"{text}; it is {' and '.join(behind)}."
     if ties:
         are = "are" if len(ties) > 1 else "is"
         return f"{text}; {_and(ties)} {are} level with it, as far as the test samples can tell."
@@ -202,7 +213,7 @@ def _about(title: str, stream: Row) -> str:
 
 
 def _chart(rows: list[Row], streams: int) -> Plot:
-    axis = alt.Axis(labelLimit=190)
+    axis = alt.Axis(labelLimit=190, labelExpr="split(datum.label, ', ')")  # a line for each part
     base = alt.Chart(DATA).encode(
         y=alt.Y("stream:N", sort=None, title=None, axis=axis), x=alt.X("mean:Q", title=AXIS)
     )
