@@ -17,16 +17,15 @@ from lastlayer.core.names import class_name
 from lastlayer.core.progress import Tell
 from lastlayer.data.rows import Rows, Source, read_rows
 from lastlayer.errors import DataError, OptionError
-from lastlayer.heads.calibration import rows_for_temperature
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.labels import words
 from lastlayer.labels.class_pairs import ClassPair, classes_that_are_one, count_beaten
 from lastlayer.labels.copies import Pair, near_copies
 from lastlayer.labels.left_out import LeftOut
-from lastlayer.labels.noise import Noise
+from lastlayer.labels.noise import LOGITS, SECOND, Noise
 
 SCORES = ("noise", "confidence", "margin")
-CANDIDATES = 1000  # of the worst rows, those for which a near copy is looked for
+CANDIDATES = 1000  # of the worst rows, for which a near copy is looked for, and of few a twentieth
 FAR_OUT = 3.0  # interquartile ranges above the upper quartile: so far is a row of no class
 
 
@@ -198,7 +197,9 @@ class _Findings:
         ranked = {"confidence": 1 - self.own, "margin": self.best - self.own}
         scores = ranked.get(score, self.wrong)
         order = judged[scores[judged].argsort(descending=True, stable=True)]
-        pairs = found.copies.contradicting() + self._near(order[:CANDIDATES])
+        pairs = found.copies.contradicting() + self._near(
+            order[: min(CANDIDATES, max(len(order) // 20, 50))]
+        )
         known = _known(self.right / len(judged), len(judged), found, part, splits, present)
         same = classes_that_are_one(self.beaten, found.y.bincount())
         wrong = self.wrong[judged]
@@ -300,7 +301,8 @@ def _fitted(found: LeftOut) -> Noise:
     judged = (~found.alone).nonzero().flatten()
     if not len(judged):
         raise DataError("an audit needs a class with 2 rows that differ, got single rows only")
-    rows = judged[rows_for_temperature(len(judged), found.n_classes)]
+    order = torch.randperm(len(judged), generator=torch.Generator().manual_seed(0))
+    rows = judged[order[: max(LOGITS // found.n_classes, SECOND)].sort().values]
     return Noise.fit(found.of(rows), found.y[rows])
 
 

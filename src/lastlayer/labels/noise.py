@@ -23,14 +23,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lastlayer.heads.calibration import fit_temperature, rows_for_temperature
+from lastlayer.heads.calibration import fit_temperature
 
 # Where the search begins: ε = 5 %, both kinds of wrong labels alike, and τ as without noise or
 # smaller. Few wrong labels among clear rows have two explanations, noise or a large τ, of which
 # each is the best one nearby.
 STARTS = tuple((log_tau, -3.0, 0.0) for log_tau in (0.0, -1.5, -3.0))
 LEAST_RIGHT = 0.05  # of the labels of a class
-FIRST = 4000  # rows that choose among the starts
+LOGITS = 1 << 20  # that the numbers are fitted to: of more rows, as many as have so many
+FIRST, SECOND = 800, 4000  # rows that choose among the starts, and the kind of pairs
 CLEARLY = 3.0  # by which the log likelihood of pairs that are counted must be better
 LIMITS = ((-4.0, 4.0), (-16.0, 2.0), (-6.0, 6.0))
 Array = NDArray[np.float64]
@@ -50,8 +51,8 @@ class Noise:
     @classmethod
     def fit(cls, logits: Tensor, y: Tensor) -> "Noise":
         """Fit it to the logits (n, k) and labels (n,) of some rows, k at least 2."""
-        rows = rows_for_temperature(len(y), logits.shape[1])
-        rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
+        rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
+        rows = rows[: max(LOGITS // logits.shape[1], SECOND)]
         logits, y = logits[rows], y[rows]
         floor = 2 * float(logits[logits.isfinite()].min()) - 1
         logits = logits.clamp(min=floor)
@@ -65,11 +66,12 @@ class Noise:
         # Pairs that are counted fit the very labels they are counted from: half of the rows says
         # which there are, and the other half whether that is so.
         one, other = logits.tensor_split(2), y.tensor_split(2)
-        counted = model(_counted(one[0], other[0]))._start(one[1], other[1])
-        expected = model(alike)._start(one[1], other[1])
-        told = counted[0] < expected[0] - CLEARLY
-        chosen = model(_counted(logits, y) if told else alike)
-        numbers = chosen._most_likely(logits, y)
+        counted, there = model(_counted(one[0], other[0]))._start(one[1], other[1])
+        expected, start = model(alike)._start(one[1], other[1])
+        if counted < expected - CLEARLY:
+            alike, start = _counted(logits, y), there
+        chosen = model(alike)
+        numbers = torch.from_numpy(chosen._minimum(start, logits, y)[1])
         spread, slope = chosen._around(numbers, logits, y)
         return replace(chosen, numbers=numbers, spread=spread, slope=slope)
 
@@ -136,16 +138,11 @@ class Noise:
         prior = torch.nn.functional.logsigmoid(alike) + torch.nn.functional.logsigmoid(-alike)
         return -(own + noise.sum(dim=1)).log().sum() - 0.5 * prior
 
-    def _most_likely(self, logits: Tensor, y: Tensor) -> Tensor:
-        best = self._start(logits, y)[1]
-        if len(y) > FIRST:
-            best = self._minimum(best, logits, y)[1]
-        return torch.from_numpy(np.asarray(best, dtype=np.float64))
-
     def _start(self, logits: Tensor, y: Tensor) -> tuple[float, Array]:
-        """Return the least surprise of some rows, and its numbers."""
-        some = logits[:FIRST], y[:FIRST]
-        return min((self._minimum(start, *some) for start in STARTS), key=lambda found: found[0])
+        """Return the least surprise of the first rows, and its numbers."""
+        few = logits[:FIRST], y[:FIRST]
+        found = min((self._minimum(start, *few) for start in STARTS), key=lambda found: found[0])
+        return self._minimum(found[1], logits[:SECOND], y[:SECOND])
 
     def _minimum(self, start: Any, logits: Tensor, y: Tensor) -> tuple[float, Array]:
         from scipy.optimize import minimize  # noqa: PLC0415  (15 MB that most never need)
@@ -158,7 +155,7 @@ class Noise:
             return float(found.detach()), slope.numpy()
 
         found = minimize(look, start, jac=True, method="L-BFGS-B", bounds=LIMITS)
-        return len(y) * float(found.fun), found.x
+        return len(y) * float(found.fun), np.asarray(found.x, dtype=np.float64)
 
     def _around(self, numbers: Tensor, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the covariance of the numbers, and how the mean share of noise follows them."""
