@@ -206,7 +206,8 @@ def coverage(draws: int, say: Callable[[str], None]) -> None:
                 right.append(found.known.left_out)
             say(
                 f"| {apart} | {np.mean(right):.1%} | {rate:.0%} | {alike:.0%} "
-                f"| {held / draws:.1%} | {np.mean(counted):.1f} | {np.mean(were):.1f} | {np.mean(flagged):.2%} |"
+                f"| {held / draws:.1%} | {np.mean(counted):.1f} | {np.mean(were):.1f} "
+                f"| {np.mean(flagged):.2%} |"
             )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from lastlayer.heads import make_head as make_head
     from lastlayer.labels import Audit as Audit
     from lastlayer.labels import audit as audit
+    from lastlayer.labels import next_rows as next_rows
     from lastlayer.layers import Cosine as Cosine
     from lastlayer.layers import Linear as Linear
     from lastlayer.layers import LinearNoBias as LinearNoBias
@@ -59,6 +60,7 @@ _HOME = {
     "HeadClassifier": "lastlayer.estimator",
     "audit": "lastlayer.labels",
     "Audit": "lastlayer.labels",
+    "next_rows": "lastlayer.labels",
     "fit": "lastlayer.fitting",
     "merge": "lastlayer.fitting",
     "Watch": "lastlayer.live.watch",

@@ -60,3 +60,22 @@ def test_mistakes_end_in_a_line(
 ) -> None:
     assert run(monkeypatch, command) == 1
     assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_rows_to_label_next_are_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "fit birds.csv --label species --head slda --out h.safetensors") == 0
+    pool = pl.read_csv("birds.csv").drop("species").with_row_index("name")
+    pool.write_csv("pool.csv")
+    asked = "next h.safetensors pool.csv --embedding z_* --count 7 --id name --out to-label.csv"
+    assert run(monkeypatch, asked) == 0
+    assert "7 rows to label" in capsys.readouterr().out
+    chosen = pl.read_csv("to-label.csv")
+    assert chosen.columns == ["row", "name", "label", "margin"]
+    assert (chosen["row"] == chosen["name"]).all()
+    cold = "next none pool.csv --embedding z_* --count 3 --out cold.csv"
+    assert run(monkeypatch, cold) == 0
+    assert pl.read_csv("cold.csv").columns == ["row"]
+    assert run(monkeypatch, cold.replace("none", "slda") + " --force") == 1
+    assert "expected a lastlayer head file at slda" in " ".join(capsys.readouterr().err.split())

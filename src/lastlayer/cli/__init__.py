@@ -12,6 +12,7 @@ from lastlayer.cli import (  # noqa: F401, I001  (they add commands, in the orde
     predict,
     calibrate,
     watch,
+    next_,
     forget,
     merge,
     serve,

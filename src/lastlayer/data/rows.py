@@ -88,7 +88,7 @@ def read_rows(
         for part in source:
             expect(part, Rows, "data", "rows that were read before")
         return source
-    if isinstance(source, Features) or not _is_table(source):
+    if isinstance(source, Features) or not is_table(source):
         if embedding is not None:
             raise no_embedding()
         found = _of_features(source, label, also)
@@ -152,7 +152,8 @@ def _beside(split: Piece, selection: Selection) -> tuple[str, dict[str, Any]]:
     return next(iter(split.columns)), {name: split.columns[name] for name in selection.domains}
 
 
-def _is_table(source: str | os.PathLike[str]) -> bool:
+def is_table(source: str | os.PathLike[str]) -> bool:
+    """Return whether a file or a folder is a table of another program, not features of ours."""
     path = a_path(source)
     if path.suffix.lower() != ".safetensors":
         return path.suffix.lower() in TABLES or path.is_dir()

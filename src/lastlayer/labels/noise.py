@@ -29,6 +29,7 @@ from lastlayer.heads.calibration import fit_temperature
 # smaller. Few wrong labels among clear rows have two explanations, noise or a large τ, of which
 # each is the best one nearby.
 STARTS = tuple((log_tau, -3.0, 0.0) for log_tau in (0.0, -1.5, -3.0))
+FEW = 5.0  # wrong labels, of which the likelihood is no parabola
 LEAST_RIGHT = 0.05  # of the labels of a class
 LOGITS = 1 << 20  # that the numbers are fitted to: of more rows, as many as have so many
 FIRST, SECOND = 800, 4000  # rows that choose among the starts, and the kind of pairs
@@ -42,11 +43,10 @@ class Noise:
     """The fitted model; its three numbers as log(τ/τ₀), logit ε and logit ω."""
 
     numbers: Tensor  # (3,)
-    spread: Tensor  # (3, 3) their covariance
     temperature: float  # τ₀
     pairs: Tensor  # (k, k) truth by label; rows add up to 1 on average; the diagonal is 0
     floor: float  # stands for a logit of −∞: such a class is unlikely, not impossible
-    slope: Tensor  # (3,) how a row's probability of being wrong follows the numbers, on average
+    share: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of wrong labels: least, expected, most
 
     @classmethod
     def fit(cls, logits: Tensor, y: Tensor) -> "Noise":
@@ -60,7 +60,7 @@ class Noise:
 
         def model(pairs: Tensor) -> "Noise":
             numbers = torch.tensor(STARTS[0], dtype=torch.float64)
-            return cls(numbers, torch.zeros(3, 3), temperature, pairs, floor, numbers)
+            return cls(numbers, temperature, pairs, floor)
 
         alike = _likeness(torch.softmax(logits / temperature, dim=1), y)
         # Pairs that are counted fit the very labels they are counted from: half of the rows says
@@ -72,8 +72,7 @@ class Noise:
             alike, start = _counted(logits, y), there
         chosen = model(alike)
         numbers = torch.from_numpy(chosen._minimum(start, logits, y)[1])
-        spread, slope = chosen._around(numbers, logits, y)
-        return replace(chosen, numbers=numbers, spread=spread, slope=slope)
+        return replace(chosen, numbers=numbers, share=chosen._around(numbers, logits, y))
 
     @property
     def rate(self) -> float:
@@ -104,14 +103,11 @@ class Noise:
 
         Both what is drawn, given the three numbers, and what is unknown of these counts.
         """
-        slope = len(wrong) * self.slope
-        drawn = float((wrong * (1 - wrong)).sum())
-        deviation = math.sqrt(drawn + max(float(slope @ self.spread @ slope), 0.0))
-        expected = float(wrong.sum())
-        return (
-            max(expected - 1.96 * deviation, 0.0),
-            min(expected + 1.96 * deviation, float(len(wrong))),
-        )
+        n, expected = len(wrong), float(wrong.sum())
+        drawn = 1.96**2 * float((wrong * (1 - wrong)).sum())
+        least, share, most = self.share
+        below, above = (math.sqrt(drawn + (n * (share - end)) ** 2) for end in (least, most))
+        return max(expected - below, 0.0), min(expected + above, float(n))
 
     def _truth(self, numbers: Tensor, logits: Tensor) -> Tensor:
         scaled = logits.clamp(min=self.floor) / (self.temperature * torch.exp(numbers[0]))
@@ -144,7 +140,10 @@ class Noise:
         found = min((self._minimum(start, *few) for start in STARTS), key=lambda found: found[0])
         return self._minimum(found[1], logits[:SECOND], y[:SECOND])
 
-    def _minimum(self, start: Any, logits: Tensor, y: Tensor) -> tuple[float, Array]:
+    def _minimum(
+        self, start: Any, logits: Tensor, y: Tensor, rate: float | None = None
+    ) -> tuple[float, Array]:
+        """Return the least surprise of rows near a start, and its numbers; ε may be given."""
         from scipy.optimize import minimize  # noqa: PLC0415  (15 MB that most never need)
 
         def look(x: Array) -> tuple[float, Array]:
@@ -154,33 +153,55 @@ class Noise:
             (slope,) = torch.autograd.grad(found, numbers)
             return float(found.detach()), slope.numpy()
 
-        found = minimize(look, start, jac=True, method="L-BFGS-B", bounds=LIMITS)
+        limits, start = list(LIMITS), np.array(start, dtype=np.float64)
+        if rate is not None:
+            start[1], limits[1] = rate, (rate, rate)
+        found = minimize(look, start, jac=True, method="L-BFGS-B", bounds=limits)
         return len(y) * float(found.fun), np.asarray(found.x, dtype=np.float64)
 
-    def _around(self, numbers: Tensor, logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the covariance of the numbers, and how the mean share of noise follows them."""
+    def _around(self, numbers: Tensor, logits: Tensor, y: Tensor) -> tuple[float, float, float]:
+        """Return the share of wrong labels: the least that is likely, the expected, the most."""
         step = 1e-4 * torch.eye(3, dtype=torch.float64)
-
-        def slope_of(of: Any, at: Tensor) -> Tensor:
-            at = at.clone().requires_grad_(True)
-            with torch.enable_grad():
-                (found,) = torch.autograd.grad(of(at), at)
-            return found
-
-        def surprise(at: Tensor) -> Tensor:
-            return self._surprise(at, logits, y)
-
-        def share(at: Tensor) -> Tensor:
-            own, noise = self._terms(at, self._truth(at, logits), y)
-            return (noise.sum(dim=1) / (own + noise.sum(dim=1))).mean()
-
-        curvature = torch.stack(
-            [(slope_of(surprise, numbers + s) - slope_of(surprise, numbers - s)) / 2e-4
-             for s in step]
-        )  # fmt: skip
-        # Where ε is at its limit, zero, its logit has no curvature: nothing follows it either.
+        ends = [(self._slope(numbers + s, logits, y), self._slope(numbers - s, logits, y))
+                for s in step]  # fmt: skip
+        curvature = torch.stack([(high - low) / 2e-4 for high, low in ends])
         spread = torch.linalg.pinv((curvature + curvature.mT) / 2, hermitian=True, rtol=1e-9)
-        return spread, slope_of(share, numbers)
+        at = numbers.clone().requires_grad_(True)
+        with torch.enable_grad():
+            share = self._share(at, logits, y)
+        (slope,) = torch.autograd.grad(share, at)
+        expected = float(share.detach())
+        reach = 1.96 * math.sqrt(max(float(slope @ spread @ slope), 0.0))
+        if reach < expected / 2 and expected * len(y) > FEW:
+            return expected - reach, expected, expected + reach
+        # So near to none the likelihood is no parabola, and its own reach says more.
+        return self._reach(numbers, logits, y, -1), expected, self._reach(numbers, logits, y, 1)
+
+    def _reach(self, numbers: Tensor, logits: Tensor, y: Tensor, sign: int) -> float:
+        """Return the share of wrong labels where ε is as large, or small, as is still likely."""
+        best, start = self._minimum(numbers.numpy(), logits, y)
+        inside, outside = float(start[1]), LIMITS[1][0 if sign < 0 else 1]
+
+        def is_likely(rate: float) -> bool:
+            return self._minimum(start, logits, y, rate)[0] < best + 1.92
+
+        if is_likely(outside):
+            inside = outside
+        for _ in range(8):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if is_likely(middle) else (inside, middle)
+        at = torch.from_numpy(self._minimum(start, logits, y, inside)[1])
+        return float(self._share(at, logits, y))
+
+    def _slope(self, numbers: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        at = numbers.clone().requires_grad_(True)
+        with torch.enable_grad():
+            (found,) = torch.autograd.grad(self._surprise(at, logits, y), at)
+        return found
+
+    def _share(self, numbers: Tensor, logits: Tensor, y: Tensor) -> Tensor:
+        own, noise = self._terms(numbers, self._truth(numbers, logits), y)
+        return (noise.sum(dim=1) / (own + noise.sum(dim=1))).mean()
 
 
 def _likeness(p: Tensor, y: Tensor) -> Tensor:

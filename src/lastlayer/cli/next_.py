@@ -1,0 +1,53 @@
+"""The verb that chooses which rows to label next."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastlayer.cli import options
+from lastlayer.cli.app import USE, app, stopping
+from lastlayer.cli.out import prepare_table, write_table
+from lastlayer.core.progress import bar
+
+
+@app.command("next", rich_help_panel=USE)
+@stopping("nothing was written")
+def next_(
+    head: Annotated[
+        str, typer.Argument(help="The file of a head, or none where there is no head yet.")
+    ],
+    pool: Annotated[
+        str, typer.Argument(help="Rows without labels, in any form that predict takes.")
+    ],
+    count: Annotated[int, typer.Option(help="How many rows to choose.")],
+    out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help="informative (the default), margin, random or coverage (the default without a "
+            "head)."
+        ),
+    ] = None,
+    rows: options.Rows = "all",
+    embedding: options.Embedding = None,
+    id_: Annotated[
+        str | None, typer.Option("--id", help="Column that names the rows, for the table.")
+    ] = None,
+    seed: options.Seed = 0,
+    force: options.Force = False,
+) -> None:
+    """Choose the rows of a pool that teach a head most, none of them like another."""
+    from lastlayer import fitting
+    from lastlayer.labels import next_rows
+
+    file = None if head == "none" else Path(head)
+    read = [*fitting.files_of(pool), *([] if file is None else [file])]
+    prepare_table(out, *read, force=force)
+    with bar(pool, unit="rows") as tell:
+        chosen = next_rows(
+            file, pool, count, strategy=strategy, rows=rows, embedding=embedding, id=id_,
+            seed=seed, progress=tell,
+        )  # fmt: skip
+    write_table(chosen, out)
+    print(f"wrote {out}: {chosen.height} rows to label")
