@@ -186,3 +186,38 @@ def test_the_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
         made(name, None).fit(z, y).save(tmp_path / name)
     with pytest.raises(MergeError, match=r"cannot merge .*mean with .*slda: two heads must be of"):
         ll.merge(tmp_path / "mean", tmp_path / "slda")
+
+
+@pytest.mark.parametrize("name", ["random_ridge", "slda"])
+def test_heads_begun_like_the_first_are_merged_as_one(name: str, tmp_path: Path) -> None:
+    """Three machines, whose tables have other classes first and other orders of columns."""
+    z, y = rows(0, n=3300)
+    frame = pd.DataFrame(z, columns=COLUMNS)
+    tables = []
+    for m, columns in enumerate((COLUMNS, COLUMNS[::-1], COLUMNS)):
+        part = frame[columns].assign(label=NAMES[y])[m::3]
+        part = part.sort_values("label", ascending=m == 1) if m else part
+        part = part if m < 2 else part[part["label"] != "ant"]
+        tables.append(tmp_path / f"{m}.csv")
+        part.to_csv(tables[-1], index=False)
+    how: dict[str, Any] = {"embedding": "width_*", "label": "label"}
+    options = OPTIONS.get(name)
+    first = ll.fit(tables[0], name, **how, options=options, seed=5)
+    first.save(tmp_path / "one")
+    others = [ll.fit(table, like=tmp_path / "one", **how) for table in tables[1:]]
+    merged = ll.merge(tmp_path / "one", *others)
+    union = ll.fit(tables[0], name, **how, options=options, seed=5)
+    for table in tables[1:]:
+        union = ll.fit(table, union, **how)
+    assert merged.head_.class_counts.tolist() == union.head_.class_counts.tolist()
+    found, expected = merged.predict_proba(frame), union.predict_proba(frame)
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+    assert others[0].head_.class_names == first.head_.class_names
+
+
+def test_what_cannot_be_begun_like_is_refused() -> None:
+    z, y = rows(0)
+    with pytest.raises(OptionError, match=r"map of a head must be fixed.*on 910 more rows"):
+        made("random_ridge", OPTIONS["random_ridge"]).fit(z, y).fresh()
+    with pytest.raises(LastLayerError, match="cannot be learned in parts"):
+        made("linear", None).fit(z, y).fresh()

@@ -283,6 +283,24 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.head_.forget_class(int(self.labels_.classes_of(np.asarray([label]), code)))
         return self
 
+    def fresh(self) -> Self:
+        """Return such a classifier that has learned nothing, to be merged with this one.
+
+        It has the same settings, columns, classes in the same order and map, if its head has one.
+        """
+        with self._locked():
+            if missing := self.head_.rows_to_begin:
+                raise OptionError(
+                    "the map of a head must be fixed for others to begin like it: fit it on "
+                    f"{missing} more rows"
+                )
+            made = type(self)(**self.get_params(deep=False))
+            made._random = check_random_state(made.random_state)
+            made._meet(self.n_features_in_, self.column_names)
+            made.head_ = self.head_.fresh(len(self.labels_.names)).double()
+            made.labels_, made.head_.class_names = self.labels_, self.labels_.names
+        return made
+
     def merge(self, other: "HeadClassifier") -> Self:
         """Return a new classifier, equal to one that had learned everything that both have.
 

@@ -39,6 +39,7 @@ def fit(
     data: Source | Sharded,
     head: Path_ | HeadClassifier = "slda",
     *,
+    like: Path_ | HeadClassifier | None = None,
     rows: str = "train",
     embedding: str | None = None,
     label: str | None = None,
@@ -59,6 +60,8 @@ def fit(
             shards: a folder, a pattern such as ``shards/*.parquet`` where no file has that very
             name, or a list of files. Shards are read some rows at a time, on all cores.
         head: The name of a head; or a head's file, or a classifier, to train it further.
+        like: A head's file, or a classifier: a new head is begun like it, in place of ``head``, so
+            that the two can be merged.
         rows: ``train``, ``validation``, ``test`` or ``all``.
         embedding: The columns of embeddings, if ``data`` is a table.
         label: The label column to learn, if not the usual one.
@@ -85,6 +88,7 @@ def fit(
     """
     whole(seed, "seed", least=0, most=2**32 - 1)
     choice(broken, ("stop", "skip"), "broken")
+    head = head if like is None else _opened(like).fresh()
     sharded, share = goes_by_shards(data, head), settings.get("calibration")
     if not sharded and (ray is not None or parts is not None or broken != "stop"):
         raise OptionError("ray, parts and broken are for shards: a folder, a pattern or a list")

@@ -26,9 +26,13 @@ def fit(
         ),
     ],
     head: Annotated[
-        str,
+        str | None,
         typer.Option(help="A name (lastlayer list heads), or a head's file, to train it further."),
-    ],
+    ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="A head's file: begin a new head like it, to be merged with it later."),
+    ] = None,
     out: options.HeadOut = None,
     rows: options.Rows = "train",
     label: options.Label = None,
@@ -68,54 +72,68 @@ def fit(
     """
     from lastlayer import fitting
     from lastlayer.data.rows import corrected, read_rows
+    from lastlayer.estimator import HeadClassifier
 
     given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
     given |= {"feature_scale": feature_scale, "calibration": calibration}
     given |= {"options": options.of_head(option) or None, "seed": seed or None}
     given = {name: value for name, value in given.items() if value is not None}
-    further = fitting.is_head_file(head)
+    if (head is None) == (like is None):
+        raise OptionError("pass --head NAME, --head FILE or --like FILE, and only one of them")
+    begin: Any = head if like is None else HeadClassifier.load(like).fresh()
+    further = head is not None and fitting.is_head_file(head)
     if out is None and not further:
         raise OptionError("--out FILE is missing: a new head needs a file to be saved to")
-    read = [*fitting.files_of(features), *filter(None, (drop, relabel))]
-    place = prepare_head(Path(head), out, *read, force=force)
-    if further and (wrong := given.keys() - {"epochs", "calibration"}):
-        raise OptionError(f"{head} keeps its settings: leave out {', '.join(sorted(wrong))}")
+    read = [*fitting.files_of(features), *filter(None, (drop, relabel, like))]
+    place = prepare_head(Path(head or ""), out, *read, force=force)
+    if (further or like) and (wrong := given.keys() - {"epochs", "calibration"}):
+        raise OptionError(
+            f"{head or like} keeps its settings: leave out {', '.join(sorted(wrong))}"
+        )
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
     also = [] if weight is None else [weight]
     found: Any = features
     outcome = "nothing was written"
     folder = parts
-    if sharded := fitting.goes_by_shards(features, head):
+    if sharded := fitting.goes_by_shards(features, begin):
         folder = parts or place.with_name(f"{place.name}.parts")
         outcome = f"parts are in {folder}; rerun the same command to resume"
     elif not further:
-        found = corrected(read_rows(features, **how, also=also), drop, relabel)
+        columns = [] if like is None else begin.column_names
+        found = read_rows(features, **how, also=also, columns=columns)
+        found = corrected(found, drop, relabel)
     if sharded:
         given |= {"drop": drop, "relabel": relabel}
     given |= {**how, "weight": weight, "broken": broken, "ray": ray, "parts": folder}
-    with stopping(outcome), bar(f"{features}, {head}", show=sharded, unit="rows") as tell:
+    with stopping(outcome), bar(f"{features}, {head or like}", show=sharded, unit="rows") as tell:
         if further:
-            with fitting.changing(Path(head), place) as clf:
+            with fitting.changing(place if head is None else Path(head), place) as clf:
                 if not sharded:
                     found = read_rows(features, **how, also=also, columns=clf.column_names)
                     found = corrected(found, drop, relabel)
                 fitting.fit(found, clf, **given, progress=tell)
         else:
-            clf = fitting.fit(found, head, **given, progress=tell)
+            clf = fitting.fit(found, begin, **given, progress=tell)
             clf.save(place)
     # The parts are needed until the head is in its file.
     if folder is not None and parts is None:
         rmtree(folder, ignore_errors=True)
-    calibrated = clf.head_.calibration
-    held = calibrated.rows if calibration is not None and calibrated is not None else 0
-    on = clf.origin_[-1] if sharded else f"on {sum(len(part.z) for part in found) - held} rows"
-    if not (further or sharded or lr or feature_scale):
+    if not (further or like or sharded or lr or feature_scale):
         print(_about_length(clf.head_, found[0].z), end="")
+    rows_read = 0 if sharded else sum(len(part.z) for part in found)
+    _say_trained(clf, rows_read, further, held_out=calibration is not None)
+    say_written(place)
+
+
+def _say_trained(clf: Any, rows: int, further: bool, held_out: bool) -> None:
+    """Print what was learned, of that many rows; 0: of shards."""
+    calibrated = clf.head_.calibration
+    held = calibrated.rows if held_out and calibrated is not None else 0
     did = f"trained {clf.head_.name}{' further' if further else ''}"
-    print(f"{did}{':' if sharded else ''} {on}; {count(len(clf.classes_), 'class')}")
+    on = f" on {rows - held} rows" if rows else f": {clf.origin_[-1]}"
+    print(f"{did}{on}; {count(len(clf.classes_), 'class')}")
     if calibrated is not None:
         print(describe_calibration(calibrated))
-    say_written(place)
 
 
 def _about_length(head: Any, z: Any) -> str:
