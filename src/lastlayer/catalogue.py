@@ -67,8 +67,9 @@ class HeadCard:
     state: str  # what it keeps
     size: Callable[[int, int, int], int]  # (features, classes, samples) → bytes of its state
     abilities: Abilities
-    refresh: Callable[[int, int], float] = lambda h, n_classes: 0.0
-    """(features, classes) → multiplications before it answers again; 0: no more than an answer."""
+    refresh: Callable[[int, int, int], float] = lambda h, n_classes, n: 0.0
+    """(features, classes, samples) → multiplications before it answers again; 0: few."""
+    most_rows: int | None = None  # that it takes with its default options; None: any number
     answer: Callable[[int, int, int], float] = lambda h, n_classes, n: float(h * n_classes)
     """(features, classes, samples) → multiplications of one answer."""
     arguments: tuple[str, ...] = ()  # what its class is called with, before the sizes
@@ -273,7 +274,7 @@ _CARDS = (
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, **_POOLED),
-        refresh=lambda h, n_classes: h**3,
+        refresh=lambda h, n_classes, n: h**3,
         colour="#cc79a7",
         marker="M0,-1.2L.35,-.42L1.2,-.37L.55,.18L.75,1L0,.54L-.75,1L-.55,.18L-1.2,-.37L-.35,-.42Z",
     ),
@@ -287,7 +288,7 @@ _CARDS = (
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, **_POOLED),
-        refresh=lambda h, n_classes: 5 * h**3,
+        refresh=lambda h, n_classes, n: 5 * h**3,
         colour="#5500aa",
         marker="M0.00,-1.10L1.05,-0.34L0.65,0.89L-0.65,0.89L-1.05,-0.34Z",
         known_as={"air": 'make_head("ridge", in_features, weigh="classes")'},
@@ -303,7 +304,7 @@ _CARDS = (
         size=_mapped_size,
         answer=_mapped_answer,
         abilities=Abilities(**_POOLED),
-        refresh=lambda h, n_classes: 5 * WIDTH**3,
+        refresh=lambda h, n_classes, n: 5 * WIDTH**3,
         colour="#aa00ff",
         marker=(
             "M0.00,-1.10L0.35,-0.35L1.10,0.00L0.35,0.35L0.00,1.10L-0.35,0.35L-1.10,0.00"
@@ -326,7 +327,7 @@ _CARDS = (
         size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
         answer=_mapped_answer,
         abilities=Abilities(**_POOLED),
-        refresh=lambda h, n_classes: 2 * WIDTH**3,
+        refresh=lambda h, n_classes, n: 2 * WIDTH**3,
         colour="#990066",
         marker="M0.00,-1.10L0.19,-0.11L0.95,0.55L0.00,0.22L-0.95,0.55L-0.19,-0.11Z",
         known_as={
@@ -345,7 +346,7 @@ _CARDS = (
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         answer=lambda h, n_classes, n: float(h * h * n_classes),
         abilities=Abilities(leaves_out=True, **_ONE_PASS),
-        refresh=lambda h, n_classes: 2 * n_classes * h**3,
+        refresh=lambda h, n_classes, n: 2 * n_classes * h**3,
         colour="#9977ff",
         marker="M0.00,-1.10L0.95,-0.55L0.95,0.55L0.00,1.10L-0.95,0.55L-0.95,-0.55Z",
         known_as={"fecam": 'make_head("qda", in_features)'},
@@ -360,13 +361,29 @@ _CARDS = (
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(linear=True, **_ONE_PASS),
-        refresh=lambda h, n_classes: 6e6 * h * (h / 2 + 2 * n_classes),
+        refresh=lambda h, n_classes, n: 6e6 * h * (h / 2 + 2 * n_classes),
         colour="#0000dd",
         marker=(
             "M0.00,-1.10L0.29,-0.40L1.05,-0.34L0.47,0.15L0.65,0.89L0.00,0.50L-0.65,0.89"
             "L-0.47,0.15L-1.05,-0.34L-0.29,-0.40Z"
         ),
         known_as={"slca": 'make_head("sampled_linear", in_features)'},
+    ),
+    HeadCard(
+        "kernel_ridge",
+        home="lastlayer.heads:KernelRidgeHead",
+        family="neighbours",
+        source="kernel ridge regression, a Gaussian kernel",
+        formula="Σ_j α_ij k(z, z_j) + b_i, α = (K + λI)⁻¹(y − b)",
+        use="the most accurate where rows may be kept, up to about 20,000",
+        state="every row and its label, float32; 4 bytes for each pair of rows while it answers",
+        size=lambda h, n_classes, n: n * (4 * h + 8),
+        abilities=Abilities(keeps_samples=True, **_ONE_PASS),
+        # One factor, and four decompositions of at most 3,000 rows at 9 m³.
+        refresh=lambda h, n_classes, n: n**3 / 6 + 36 * min(n, 3000) ** 3,
+        most_rows=22_915,
+        colour="#ff4444",
+        marker="M-.9,-.9L0,-.35L.9,-.9L.35,0L.9,.9L0,.35L-.9,.9L-.35,0Z",
     ),
 )
 
@@ -382,13 +399,16 @@ PAPER_HEADS = (  # the paper's 19, whatever else there is
 )  # fmt: skip
 
 
-def all_heads() -> tuple[str, ...]:
-    """Return the name of every head with each of its masks.
+def all_heads(rows: int = 0) -> tuple[str, ...]:
+    """Return the name of every head with each of its masks, of those that take so many rows.
 
     >>> set(PAPER_HEADS) <= set(all_heads())
     True
+    >>> "kernel_ridge" in all_heads(rows=1000), "kernel_ridge" in all_heads(rows=50_000)
+    (True, False)
     """
-    return tuple(name for card in HEADS.values() for name in card.names)
+    able = (card for card in HEADS.values() if card.most_rows is None or rows <= card.most_rows)
+    return tuple(name for card in able for name in card.names)
 
 
 def full_name(head: str, mask: str) -> str:

@@ -62,7 +62,7 @@ def test_a_head_behind_a_map_learns_and_solves_what_is_as_wide_as_the_map() -> N
     data = small_data()
     scenario, run = SPEC.build(data, order=0), Run("data", SPEC, "random_slda")
     learned = costs.WIDE * len(data.train) * WIDTH**2
-    solved = 3 * HEADS["random_slda"].refresh(data.in_features, scenario.n_classes)
+    solved = 3 * HEADS["random_slda"].refresh(data.in_features, scenario.n_classes, len(data.train))
     assert of_heads.cost(run, data, scenario) == pytest.approx(learned + solved, rel=0.05)
 
 

@@ -47,7 +47,6 @@ def compare(
 ) -> None:
     """Rank heads on a stream by their accuracy on test rows; to choose one, use advise."""
     from lastlayer import load_features, study
-    from lastlayer.catalogue import all_heads
     from lastlayer.data.load import short_name
     from lastlayer.scenarios import ScenarioSpec
 
@@ -56,7 +55,7 @@ def compare(
     data = load_features(features, label)
     chosen = ScenarioSpec.from_options(scenario, incremental, by, label, short_name(features))
     seeds = _orders(orders)
-    names = options.heads_in(heads) or all_heads()
+    names = options.heads_in(heads) or None
     how: dict[str, Any] = {"preset": preset, "lr": lr, "device": device, "progress": True}
     try:
         table = study.compare(data, chosen, names, seeds, **how)

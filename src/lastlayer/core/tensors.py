@@ -200,3 +200,17 @@ def _form(x: Tensor) -> str:
 def kind(x: object) -> str:
     """Return the type of a tensor, or what was given in place of one."""
     return str(x.dtype) if isinstance(x, Tensor) else kind_of(x)
+
+
+def unit_rows(z: Tensor) -> Tensor:
+    """Return rows (n, h) scaled to length 1, in float64; a row of zeros stays as it is.
+
+    >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    # By its largest entry first, so that the squares of no row vanish or overflow.
+    z = z.double()
+    largest = z.abs().amax(dim=1, keepdim=True) if z.shape[1] else z
+    z = z / torch.where(largest > 0, largest, 1.0)
+    length = z.square().sum(dim=1, keepdim=True).sqrt_()
+    return z.div_(torch.where(length > 0, length, 1.0))

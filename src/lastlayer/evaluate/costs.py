@@ -54,9 +54,9 @@ def cost(
     card, h, once = card_of(head), in_features, n_test * n_classes * in_features
     if card.by_gradient:
         return STEP * visits * (n_classes + CLASSES) * h + (SCORE * answers + TRACE * traced) * once
+    solved = card.refresh(h, n_classes, n) * answers
     if card.abilities.keeps_samples and not card.abilities.linear:
-        return (NEIGHBOUR * n + VOTE * answers) * n_test * h
-    solved = card.refresh(h, n_classes) * answers
+        return (NEIGHBOUR * n + VOTE * answers) * n_test * h + solved
     if "map" in options_of(head):
         read = n_test * WIDTH * (MAP * h + READ * n_classes * answers)
         return WIDE * n * WIDTH**2 + solved + read

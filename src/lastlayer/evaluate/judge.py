@@ -173,7 +173,10 @@ def _left_out(
         found = dict.fromkeys(by_gradient, f"{size} are too many to train it on this machine")
     for name in (name for name in heads if card_of(name).abilities.keeps_samples):
         kept = card_of(name).size(h, stream.n_classes, n)
-        if kept > costs.KEPT:
+        most = card_of(name).most_rows
+        if most is not None and n > most:
+            found[name] = f"it takes at most {most} rows by default, and there are {n}"
+        elif kept > costs.KEPT:
             found[name] = f"it would keep {size_in_words(kept)} of rows: too much to judge it"
     return found
 

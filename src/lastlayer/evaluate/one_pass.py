@@ -56,7 +56,7 @@ def feed(
     columns = pool.test_columns().to(pool.z.device)
     like = make()
     asked = {
-        n: frozenset(asked_after(head, pool.z.shape[1], pool.n_classes, n))
+        n: frozenset(asked_after(head, pool.z.shape[1], pool.n_classes, n, len(pool.z)))
         for n in {len(schedule.tasks) for schedule in schedules}
     }
     if like.feature_map is not None and len(schedules) == 1:
@@ -77,7 +77,9 @@ def feed(
     return scores
 
 
-def asked_after(head: str, in_features: int, n_classes: int, n_tasks: int) -> list[int]:
+def asked_after(
+    head: str, in_features: int, n_classes: int, n_tasks: int, rows: int = 0
+) -> list[int]:
     """Return the tasks, from 0, after which a head answers: all, or ten of many, the last included.
 
     A head that solves a large system or trains a layer before it can answer would take longer to
@@ -89,7 +91,7 @@ def asked_after(head: str, in_features: int, n_classes: int, n_tasks: int) -> li
     ([0, 1, 2, 3, 4], 100)
     """
     card = HEADS[head]
-    if n_tasks <= ANSWERS or card.in_paper or card.refresh(in_features, n_classes) < SLOW:
+    if n_tasks <= ANSWERS or card.in_paper or card.refresh(in_features, n_classes, rows) < SLOW:
         return list(range(n_tasks))
     return [-(-n_tasks * (k + 1) // ANSWERS) - 1 for k in range(ANSWERS)]
 

@@ -17,6 +17,7 @@ from lastlayer.heads.head_file import HeadFile, read_head
 from lastlayer.heads.maps import FeatureMap, make_map
 from lastlayer.heads.maps.random_ridge import RandomRidgeHead
 from lastlayer.heads.maps.random_slda import RandomSldaHead
+from lastlayer.heads.neighbours.kernel_ridge import KernelRidgeHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.records import RECORDS
@@ -120,6 +121,7 @@ __all__ = [
     "FeatureMap",
     "GradientHead",
     "Head",
+    "KernelRidgeHead",
     "KnnHead",
     "MeanHead",
     "MedianHead",

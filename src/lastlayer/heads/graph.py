@@ -119,6 +119,14 @@ def squared_distances(z: Value, points: Tensor, known: Tensor) -> tuple[Value, f
     return squared.at_least(0.0), unit
 
 
+def unit_graph(z: Value) -> Value:
+    """Scale rows to length 1, by their largest entry first; a row of zeros stays as it is."""
+    largest = z.unary("Abs").reduce("Max", keep=True)
+    z = z / z.graph.add("Where", z.graph.add("Greater", largest, 0.0), largest, 1.0)
+    length = z.square().reduce("Sum", keep=True).unary("Sqrt")
+    return z / z.graph.add("Where", z.graph.add("Greater", length, 0.0), length, 1.0)
+
+
 def power_of_two(size: float) -> float:
     """Return a unit in which numbers of a size are about 1, and by which to divide rounds nothing.
 

@@ -46,7 +46,7 @@ def compare(
         scenario: a name ("cifar10"), a kind such as "incremental:5", "lifelong:session",
             "nested:fine/coarse" or "mixed:fine/coarse" (docs/scenarios.md), or a ``Scenario`` that
             you have made, whose tasks each order permutes.
-        heads: their names, with the mask ("cosine+single"); None: all heads.
+        heads: their names, with the mask ("cosine+single"); None: all that take as many rows.
         orders: how many orders of the tasks, or their seeds: 3 is short for ``[0, 1, 2]``.
             Each also seeds the training, as in the paper; 0 leaves the tasks as they are.
         preset: "exact" or "paper".
@@ -69,7 +69,7 @@ def compare(
     spec, seeds = _spec(scenario), seeds_of(orders)
     runs = [
         _run(spec, head, preset, lr, order)
-        for head in dict.fromkeys(all_heads() if heads is None else head_names(heads))
+        for head in dict.fromkeys(all_heads(len(data.train)) if heads is None else head_names(heads))
         for order in seeds
     ]
     if not runs:

@@ -61,7 +61,7 @@ def cost(run: Run, data: Features, scenario: Scenario) -> float:
     """Estimate the cost of a run, in multiplications."""
     sizes = data.in_features, scenario.n_classes
     n, n_tasks = run.subset or len(data.train), scenario.n_tasks
-    answers = len(asked_after(run.head, *sizes, n_tasks))
+    answers = len(asked_after(run.head, *sizes, n_tasks, len(data.train)))
     if run.by_gradient:
         answers = n_tasks * epochs_scored(n_tasks, RULES.epochs) + 1
     visits = RULES.epochs * n * repeats(run, n)

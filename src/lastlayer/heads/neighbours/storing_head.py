@@ -1,4 +1,4 @@
-"""What knn and median share: they keep rows, so whatever a set of rows allows they can do."""
+"""What knn, median and kernel_ridge share: they keep rows, so whatever a set of rows allows they can do."""
 
 from typing import Any, Self
 
@@ -15,7 +15,9 @@ class StoringHead(Head):
 
     passes = 1
 
-    def __init__(self, in_features: int, n_classes: int, preset: Preset, **options: Any) -> None:
+    def __init__(
+        self, in_features: int, n_classes: int, preset: Preset | None, **options: Any
+    ) -> None:
         super().__init__(in_features, n_classes, preset, **options)
         self.memory = Memory(in_features)
 
