@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from lastlayer.catalogue import card_of
+from lastlayer.errors import OptionError
 from lastlayer.evaluate.fleet import Member
 from lastlayer.evaluate.one_pass import _Feeder, asked_after, feed, map_rows
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, shuffled_batches
@@ -243,3 +245,11 @@ def test_answers_are_spread_evenly_and_end_with_the_last_task(n_tasks: int) -> N
     gaps = {b - a for a, b in pairwise([-1, *asked])}
     assert max(gaps) - min(gaps) <= 1
     assert asked_after("slda", 4096, 10, n_tasks) == list(range(n_tasks))
+
+
+def test_a_head_that_takes_fewer_rows_is_refused_before_it_learns() -> None:
+    rows = card_of("kernel_ridge").most_rows + 1  # type: ignore[operator]
+    z, y = torch.zeros(1, H).expand(rows, H), torch.zeros(1, dtype=torch.int64).expand(rows)
+    pool = Pool(z, y, z[:1], y[:1], n_classes=1)
+    with pytest.raises(OptionError, match=f"takes at most {rows - 1} rows by default"):
+        feed(pool, [Schedule((torch.arange(rows),), seed=0)], "kernel_ridge", "exact", Rules())

@@ -136,7 +136,9 @@ def test_a_factor_that_grew_and_shrank_equals_a_refit(seed: int, batch: int, gon
                 torch.testing.assert_close(found[1], refit.novelty(z), rtol=0, atol=1e-9)
 
 
-def test_new_rows_extend_the_factor_and_leave_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_rows_extend_the_factor_and_leave_what_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(kernel_factor, "BLOCK", 16)
     z, y = rows(80)
     head = learned(z[:64], y[:64], **FIXED)

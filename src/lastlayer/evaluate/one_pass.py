@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import HEADS
-from lastlayer.errors import UnsupportedError
+from lastlayer.errors import OptionError, UnsupportedError
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors
 from lastlayer.heads import FeatureMap, Head, make_head, make_map
 from lastlayer.heads.head import Preset
@@ -53,6 +53,7 @@ def feed(
         memory: bytes to spend on what single tasks taught, so that other orders can reuse it.
     """
     make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
+    _check_rows(head, schedules)
     columns = pool.test_columns().to(pool.z.device)
     like = make()
     asked = {
@@ -75,6 +76,14 @@ def feed(
         by_class, by_group = whole[:, : pool.n_classes], whole[:, pool.n_classes :]
         scores.append(Score(by_class, by_group, vectors=_vectors(layers)))
     return scores
+
+
+def _check_rows(head: str, schedules: Sequence[Schedule]) -> None:
+    """Refuse at once what a head would refuse after it had learned for long."""
+    most = HEADS[head].most_rows
+    rows = max((sum(map(len, schedule.tasks)) for schedule in schedules), default=0)
+    if most is not None and rows > most:
+        raise OptionError(f"'{head}' takes at most {most} rows by default, and there are {rows}")
 
 
 def asked_after(

@@ -69,7 +69,9 @@ def compare(
     spec, seeds = _spec(scenario), seeds_of(orders)
     runs = [
         _run(spec, head, preset, lr, order)
-        for head in dict.fromkeys(all_heads(len(data.train)) if heads is None else head_names(heads))
+        for head in dict.fromkeys(
+            all_heads(len(data.train)) if heads is None else head_names(heads)
+        )
         for order in seeds
     ]
     if not runs:

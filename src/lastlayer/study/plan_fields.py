@@ -1,7 +1,7 @@
 """The fields of a plan's blocks: each kind of value, how it is read, and what is refused."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
@@ -14,7 +14,8 @@ from lastlayer.study.head_run import MOST_BATCH, MOST_DRAWN, MOST_SEED
 
 MOST_SEEDS = 10_000  # of a plan or a block
 MOST_TASKS = 1_000_000
-GROUPS = {"paper": lambda: PAPER_HEADS, "all": all_heads}  # names that stand for several heads
+# Names that stand for several heads.
+GROUPS: dict[str, Callable[[], tuple[str, ...]]] = {"paper": lambda: PAPER_HEADS, "all": all_heads}
 
 
 def _many(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Kernel ridge regression on one-hot targets: it keeps rows, and one Cholesky factor solves it."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 import torch
@@ -26,9 +27,10 @@ class KernelRidgeHead(StoringHead):
     """Ridge regression on one-hot targets with a Gaussian kernel and an intercept.
 
     With K_ij = exp(−‖z_i − z_j‖²/(2σ²)) of the rows it keeps, logit_c = Σ_i α_ic k(z, z_i) + b_c,
-    where (K + λI) α_c + b_c = y_c and Σ_i α_ic = 0. σ and λ have the least exact leave-one-out error
-    on at most 3,000 rows, those with the smallest keyed hashes: so they are a function of the set
-    of rows, and neither order nor batches nor merging matter. Novelty is the predictive variance.
+    where (K + λI) α_c + b_c = y_c and Σ_i α_ic = 0. σ and λ have the least exact leave-one-out
+    error on at most 3,000 rows, those with the smallest keyed hashes: so they are a function of the
+    set of rows, and neither order nor batches nor merging matter. Novelty is the predictive
+    variance.
 
     An answer after a change takes n³/3 multiplications for n rows, or n² for each new or forgotten
     row where σ and λ stay as they were, as they do when both are given. It is not the paper's, and
@@ -144,7 +146,9 @@ class KernelRidgeHead(StoringHead):
             stays = torch.isin(self._number, self.memory.number)
             if 2 * int(stays.sum()) >= len(stays):
                 return old.without(stays)
-        return Factor(Kernel(self._rows()[:BLOCK].double().mean(dim=0), self.bandwidth), self.penalty)
+        return Factor(
+            Kernel(self._rows()[:BLOCK].double().mean(dim=0), self.bandwidth), self.penalty
+        )
 
     def _to_rows(self, z: Tensor) -> Tensor:
         """Compute the kernel (n, rows) between some features and the rows that it keeps."""
@@ -157,8 +161,8 @@ class KernelRidgeHead(StoringHead):
         assert self._factor is not None, "it answers only when it is ready"
         return self._factor
 
-    def _cut(self, z: Tensor) -> tuple[Tensor, ...]:
-        return z.split(max(_TILE // max(len(self.memory), 1), 1))
+    def _cut(self, z: Tensor) -> Iterator[Tensor]:
+        return iter(z.split(max(_TILE // max(len(self.memory), 1), 1)))
 
     def _logits(self, z: Tensor) -> Tensor:
         parts = [torch.addmm(self.bias, self._to_rows(part), self.dual) for part in self._cut(z)]
@@ -181,7 +185,9 @@ class KernelRidgeHead(StoringHead):
         """Write down the kernel, its sum, and the variance by L⁻¹, which is as large as K."""
         points = self._rows().double()
         z = unit_graph(z) if self.options["rows"] == "unit" else z
-        squared, unit = squared_distances(z, points, torch.ones_like(self.memory.y, dtype=torch.bool))
+        squared, unit = squared_distances(
+            z, points, torch.ones_like(self.memory.y, dtype=torch.bool)
+        )
         kernel = (squared * (-0.5 * (unit / self.bandwidth) ** 2)).unary("Exp")
         identity = torch.eye(len(points), dtype=torch.float64, device=points.device)
         known = (kernel @ self._solved().forward_solve(identity).mT).square().reduce("Sum")

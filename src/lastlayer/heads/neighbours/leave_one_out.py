@@ -81,9 +81,7 @@ def spread(rows: Different) -> float:
     return math.sqrt(float(share @ apart)) or 1.0
 
 
-def _best(
-    rows: Different, bandwidth: float, penalties: tuple[float, ...]
-) -> tuple[float, float]:
+def _best(rows: Different, bandwidth: float, penalties: tuple[float, ...]) -> tuple[float, float]:
     """Return the least error with a bandwidth, and the penalty that has it."""
     errors = left_out(rows, bandwidth, penalties)
     return min(zip(errors, penalties, strict=True))

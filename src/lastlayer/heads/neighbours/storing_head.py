@@ -1,4 +1,4 @@
-"""What knn, median and kernel_ridge share: they keep rows, so whatever a set of rows allows they can do."""
+"""What knn, median and kernel_ridge share: they keep rows, so they can do what a set allows."""
 
 from typing import Any, Self
 
