@@ -378,7 +378,7 @@ _CARDS = (
         use="the most accurate where rows may be kept, up to about 20,000",
         state="every row and its label, float32; 4 bytes for each pair of rows while it answers",
         size=lambda h, n_classes, n: n * (4 * h + 8),
-        abilities=Abilities(keeps_samples=True, **_ONE_PASS),
+        abilities=Abilities(keeps_samples=True, leaves_out=True, **_ONE_PASS),
         # One factor, and four decompositions of at most 3,000 rows at 9 m³.
         refresh=lambda h, n_classes, n: n**3 / 6 + 36 * min(n, 3000) ** 3,
         most_rows=22_915,

@@ -19,7 +19,7 @@ from lastlayer.catalogue import HEADS
 from lastlayer.errors import OptionError
 from lastlayer.heads import KernelRidgeHead, load_head
 from lastlayer.heads.neighbours import kernel_factor
-from lastlayer.heads.neighbours.leave_one_out import PENALTIES, choose, left_out, sample
+from lastlayer.heads.neighbours.choose_kernel import PENALTIES, choose, left_out, sample
 
 FIXED = {"bandwidth": 2.0, "penalty": 0.05}
 

@@ -25,6 +25,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("qda", {}), ("qda", {"nu": 3.0, "prior": "empirical"}), ("qda", {"diagonal": True}),
     ("knn", {}), ("knn", {"k": 1}),
     ("random_ridge", {}), ("random_slda", {}), ("random_slda", {"map": "relu"}),
+    ("kernel_ridge", {"bandwidth": 1.5, "penalty": 0.1}),
 ]  # fmt: skip
 
 

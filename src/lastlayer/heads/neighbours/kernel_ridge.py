@@ -9,12 +9,13 @@ from torch import Tensor
 
 from lastlayer.catalogue import Abilities, size_in_words
 from lastlayer.core.checks import choice, real, short, whole
-from lastlayer.core.tensors import unit_rows
-from lastlayer.errors import OptionError
+from lastlayer.core.tensors import row_hashes, unit_rows
+from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.answering import can_win
 from lastlayer.heads.graph import Value, masked, squared_distances, unit_graph
+from lastlayer.heads.leave_one_out import check_leverage
+from lastlayer.heads.neighbours.choose_kernel import choose, sample
 from lastlayer.heads.neighbours.kernel_factor import BLOCK, Factor, Kernel
-from lastlayer.heads.neighbours.leave_one_out import choose, sample
 from lastlayer.heads.neighbours.storing_head import StoringHead
 from lastlayer.heads.statistics.statistics_head import BUDGET
 
@@ -86,8 +87,9 @@ class KernelRidgeHead(StoringHead):
     def abilities(self) -> Abilities:
         """It keeps every row: whatever a set of rows allows."""
         return Abilities(
-            keeps_samples=True, order_free=True, merges=True, forgets=True, forgets_class=True
-        )
+            keeps_samples=True, order_free=True, merges=True, forgets=True, forgets_class=True,
+            leaves_out=True,
+        )  # fmt: skip
 
     def _learn(self, z: Tensor, y: Tensor) -> None:
         _check_budget(len(self.memory) + len(z), self.options["budget"])
@@ -176,6 +178,38 @@ class KernelRidgeHead(StoringHead):
         known = self._solved().forward_solve(kernel.mT).square_().sum(dim=0)
         free = (1 - kernel @ self.ones).square_() / self.ones.sum()
         return (1 - known + free).clamp_(min=0)
+
+    def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        parts = zip(*map(self._cut, (z, y, copies)), strict=True)
+        return torch.cat([self._left_out(*part) for part in parts])
+
+    def _left_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+        """Return y − α/t, t the sum of C = (K + λI)⁻¹, less the intercept's, over a row's copies.
+
+        All copies have one α, and the block of C that is theirs has equal sums of its rows.
+        """
+        places = self._places(z, y)
+        member = torch.zeros(len(self.memory), len(y), dtype=torch.float64, device=y.device)
+        for column, rows in enumerate(places):
+            member[rows, column] = 1
+        own = self._solved().forward_solve(member).square_().sum(dim=0) / copies
+        first = torch.tensor([rows[0] for rows in places], device=y.device)
+        left = own - copies * self.ones[first].square() / self.ones.sum()
+        check_leverage(left)
+        logits = -self.dual[first] / left[:, None]
+        logits[torch.arange(len(y), device=y.device), y] += 1
+        return logits
+
+    def _places(self, z: Tensor, y: Tensor) -> list[list[int]]:
+        """Return where in memory the rows are that are equal to each of some rows."""
+        where: dict[tuple[int, int], list[int]] = {}
+        keys = zip(row_hashes(self.memory.z), self.memory.y.tolist(), strict=True)
+        for place, key in enumerate(keys):
+            where.setdefault(key, []).append(place)
+        asked = list(zip(row_hashes(z), y.tolist(), strict=True))
+        if unknown := [row for row, key in enumerate(asked) if key not in where]:
+            raise DataError(f"row {unknown[0]} was not learned with its label")
+        return [where[key] for key in asked]
 
     def _own_temperature(self) -> float:
         """As steep as that of ridge, whose logits are estimates of probabilities as well."""
