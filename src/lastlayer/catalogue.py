@@ -379,8 +379,9 @@ _CARDS = (
         state="every row and its label, float32; 4 bytes for each pair of rows while it answers",
         size=lambda h, n_classes, n: n * (4 * h + 8),
         abilities=Abilities(keeps_samples=True, leaves_out=True, **_ONE_PASS),
-        # One factor, and four decompositions of at most 3,000 rows at 9 m³.
-        refresh=lambda h, n_classes, n: n**3 / 6 + 36 * min(n, 3000) ** 3,
+        answer=lambda h, n_classes, n: float((h + n_classes) * n),
+        # One factor, and four decompositions of at most 2,000 rows at 9 m³.
+        refresh=lambda h, n_classes, n: n**3 / 6 + 36 * min(n, 2000) ** 3,
         most_rows=22_915,
         colour="#ff4444",
         marker="M-.9,-.9L0,-.35L.9,-.9L.35,0L.9,.9L0,.35L-.9,.9L-.35,0Z",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lastlayer.heads.neighbours.kernel_factor import Kernel
 
-ROWS = 3000  # different rows that are looked at, at most
+ROWS = 2000  # different rows that are looked at, at most: 3,000 choose no better
 # The grids do not depend on the data, so that more rows mostly leave the choice as it is.
 STEP = math.sqrt(2.0)  # from one bandwidth to the next
 PENALTIES = tuple(10 ** (k / 2) for k in range(-8, 5))

@@ -29,7 +29,7 @@ class KernelRidgeHead(StoringHead):
 
     With K_ij = exp(−‖z_i − z_j‖²/(2σ²)) of the rows it keeps, logit_c = Σ_i α_ic k(z, z_i) + b_c,
     where (K + λI) α_c + b_c = y_c and Σ_i α_ic = 0. σ and λ have the least exact leave-one-out
-    error on at most 3,000 rows, those with the smallest keyed hashes: so they are a function of the
+    error on at most 2,000 rows, those with the smallest keyed hashes: so they are a function of the
     set of rows, and neither order nor batches nor merging matter. Novelty is the predictive
     variance.
 
@@ -91,7 +91,7 @@ class KernelRidgeHead(StoringHead):
             leaves_out=True,
         )  # fmt: skip
 
-    def _learn(self, z: Tensor, y: Tensor) -> None:
+    def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         _check_budget(len(self.memory) + len(z), self.options["budget"])
         super()._learn(z, y)
 
@@ -210,6 +210,11 @@ class KernelRidgeHead(StoringHead):
         if unknown := [row for row, key in enumerate(asked) if key not in where]:
             raise DataError(f"row {unknown[0]} was not learned with its label")
         return [where[key] for key in asked]
+
+    def _why_not(self, ability: str) -> str:
+        if ability == "weighs":
+            return "each of its rows counts once; repeat the rows that shall count more"
+        return super()._why_not(ability)
 
     def _own_temperature(self) -> float:
         """As steep as that of ridge, whose logits are estimates of probabilities as well."""
