@@ -40,6 +40,19 @@ def test_fit_gives_what_was_judged(advice):
     assert right.mean() == pytest.approx(advice.tested.scores.of(advice.head), abs=0.02)
 
 
+def test_it_says_what_is_left_to_gain_by_keeping_rows():
+    data, heads = blobs(n=600, noise=2.0), ["mean", "kernel_ridge"]
+    without = ll.advise(data, "incremental:2", heads=heads, no_samples=True)
+    gained = without.references.left_to_gain()
+    assert without.head == "mean"
+    assert gained is not None
+    assert gained == without.choice.scores.difference("kernel_ridge", "mean")
+    (said,) = (line for line in without.reasons if "kernel ridge" in line)
+    assert "which keeps all rows, gets" in said
+    free = ll.advise(data, "incremental:2", heads=["kernel_ridge"])
+    assert free.references.left_to_gain() is None
+
+
 def test_rows_are_fitted_in_pieces(monkeypatch):
     data = blobs(n=600, noise=2.0)
     advice = ll.advise(data, "incremental:2", heads=["slda"])

@@ -7,7 +7,7 @@ import torch
 
 from lastlayer.advice.choosing import MARGIN, Interval
 from lastlayer.advice.needs import time_in_words
-from lastlayer.advice.references import References
+from lastlayer.advice.references import KERNEL, References
 from lastlayer.advice.stream_words import ALIKE
 from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of, size_in_words, thrift
@@ -175,6 +175,16 @@ def _constraints(advice: "Advice") -> list[str]:
     return said
 
 
+def _left_to_gain(advice: "Advice") -> list[str]:
+    """Say what the best of any kind would gain on the held-out rows."""
+    gap = advice.references.left_to_gain()
+    if gap is None:
+        return []
+    reached = _percent(advice.references.scores.of(KERNEL))
+    more = f"{gap} points more" if gap.low > 0 else "not shown to be more"
+    return [f"A {KERNEL}, gets {reached} of the {_which(advice)} rows right: {more}."]
+
+
 def _price(advice: "Advice") -> list[str]:
     """Say what never retraining costs, on test rows where there are any: none are fresher."""
     references = advice.tested or advice.references
@@ -326,7 +336,8 @@ def _left_out(advice: "Advice") -> list[str]:
 
 
 _REASONS = (
-    _choice, _cost, _constraints, _price, _linear, _pairs, _finer, _test, _unjudged, _left_out,
+    _choice, _cost, _constraints, _price, _left_to_gain, _linear, _pairs, _finer, _test, _unjudged,
+    _left_out,
 )  # fmt: skip
 
 
