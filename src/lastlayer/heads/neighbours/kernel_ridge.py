@@ -88,7 +88,7 @@ class KernelRidgeHead(StoringHead):
         """It keeps every row: whatever a set of rows allows."""
         return Abilities(
             keeps_samples=True, order_free=True, merges=True, forgets=True, forgets_class=True,
-            leaves_out=True,
+            leaves_out=True, weighs=True,
         )  # fmt: skip
 
     def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
@@ -210,11 +210,6 @@ class KernelRidgeHead(StoringHead):
         if unknown := [row for row, key in enumerate(asked) if key not in where]:
             raise DataError(f"row {unknown[0]} was not learned with its label")
         return [where[key] for key in asked]
-
-    def _why_not(self, ability: str) -> str:
-        if ability == "weighs":
-            return "each of its rows counts once; repeat the rows that shall count more"
-        return super()._why_not(ability)
 
     def _own_temperature(self) -> float:
         """As steep as that of ridge, whose logits are estimates of probabilities as well."""
