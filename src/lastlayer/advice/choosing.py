@@ -223,7 +223,7 @@ def much_cheaper(name: str, other: str, size: tuple[int, int, int]) -> bool:
     one, two = card_of(name), card_of(other)
     work = one.answer(*size) / two.answer(*size)
     memory = one.size(*size) / two.size(*size)
-    if one.refresh(*size[:2]) > AS_MUCH * max(two.refresh(*size[:2]), QUICK):
+    if one.refresh(*size) > AS_MUCH * max(two.refresh(*size), QUICK):
         return False
     kept, like = thrift(name)[:2], thrift(other)[:2]
     if kept != like:
