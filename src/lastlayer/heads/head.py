@@ -29,6 +29,7 @@ from lastlayer.heads.shared_module import SharedModule
 from lastlayer.heads.undo import AllOrNothing, learning, settle
 
 if TYPE_CHECKING:
+    from lastlayer.heads.first_rows import Moments
     from lastlayer.heads.maps import FeatureMap
 
 Path = str | os.PathLike[str]
@@ -393,6 +394,10 @@ class Head(SharedModule, ABC):
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         """Measure how strange some rows (n, h) with these logits are (n,)."""
         return -torch.logsumexp(logits.double(), dim=-1)
+
+    def _moments(self, columns: Tensor) -> "Moments | None":
+        """Return how the rows learned lie, of some columns; None: it keeps nothing that tells."""
+        return None
 
     def _own_temperature(self) -> float:
         """Return the temperature of a head that was not calibrated; it is ready to answer."""

@@ -115,6 +115,10 @@ class DiagonalStatistics(Precise):
         """How many samples are in the statistics, or what they weigh together."""
         return float(self.count.sum())
 
+    def pooled_scatter(self) -> Tensor:
+        """Return the within-class scatter (h, h) of all classes together, but for its diagonal 0."""
+        return self.scatter.sum(dim=0).diag()
+
     def rounding(self) -> float:
         """Return the deviation that could be rounding."""
         return self.total * torch.finfo(self.mean.dtype).eps * float(self.mean.abs().max())

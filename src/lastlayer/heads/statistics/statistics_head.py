@@ -11,6 +11,7 @@ from lastlayer.core.tensors import check_batch
 from lastlayer.errors import OptionError
 from lastlayer.heads.answering import can_win
 from lastlayer.heads.export import linear_layer
+from lastlayer.heads.first_rows import Moments
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
@@ -116,6 +117,17 @@ class StatisticsHead(Head):
             if isinstance(known, FadingStatistics):
                 return known.observed.clone()
             return known.count.clone() if known.weighted else known.count.long()
+
+    def _moments(self, columns: Tensor) -> Moments | None:
+        s = self.statistics
+        at = columns.to(s.mean.device)
+        if s.kind == "none" and self.fades:
+            return None
+        if s.kind == "none":
+            scatter = torch.eye(len(at)).to(s.mean) * (s.spread.sum() / self.in_features)
+        else:
+            scatter = s.pooled_scatter()[at][:, at]
+        return Moments(s.count, s.mean[:, at], scatter)
 
     @property
     def proof(self) -> str:
