@@ -9,6 +9,7 @@ from sklearn.utils import check_random_state
 
 from lastlayer.data.class_labels import ClassLabels, labels_of
 from lastlayer.data.feature_columns import learned_columns
+from lastlayer.data.made_by import maker_of
 from lastlayer.errors import FileFormatError
 from lastlayer.heads import Head, head_of
 from lastlayer.heads.head_file import HeadFile, read_head, write_head
@@ -44,6 +45,7 @@ def write_classifier(path: Path_, settings: Mapping[str, Any], fitted: Mapping[s
         "classifier": kept,
         "feature_map": None if scale == 1 else {"divide_by": scale},
         "feature_names": None if columns is None else columns.tolist(),
+        "made_by": fitted.get("made_by_"),
     }
     write_head(path, head, **parts)
 
@@ -70,6 +72,8 @@ def read_classifier(path: Path_, make: Callable[..., T]) -> T:
             random.set_state(("MT19937", np.array(keys, dtype=np.uint32), *place))
         columns = learned_columns(head.in_features, file.parts.get("feature_names", ()))
         made.__dict__.update(columns, head_=head, labels_=labels, _random=random)
+        if maker := maker_of(file.parts.get("made_by")):
+            made.__dict__["made_by_"] = maker
     except (TypeError, ValueError, LookupError) as error:
         raise FileFormatError(
             f"{path} does not hold a classifier of this version: {error}"

@@ -54,6 +54,10 @@ class StateError(LastLayerError, RuntimeError):
     """A state that does not belong to such a head: parts are missing, or of another shape."""
 
 
+class OtherFeaturesWarning(UserWarning):
+    """Rows do not look like the features that a head has learned: another model's, it seems."""
+
+
 class MergeError(LastLayerError, ValueError):
     """Two heads that cannot be merged."""
 

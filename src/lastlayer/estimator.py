@@ -7,6 +7,7 @@ as such (``lastlayer.fitting``). From there on both take the same path.
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -32,8 +33,16 @@ from lastlayer.data.feature_columns import (
     joint_columns,
     learned_columns,
 )
+from lastlayer.data.made_by import Maker, refuse_others
 from lastlayer.data.split import draw_share
-from lastlayer.errors import DataError, LabelError, MergeError, NotLearnedError, OptionError
+from lastlayer.errors import (
+    DataError,
+    LabelError,
+    MergeError,
+    NotLearnedError,
+    OptionError,
+    OtherFeaturesWarning,
+)
 from lastlayer.evaluate.class_weights import balanced, of_classes
 from lastlayer.evaluate.pool import BATCH_SIZE
 from lastlayer.evaluate.training_rows import Divided, in_order, shuffled
@@ -43,6 +52,7 @@ from lastlayer.heads.calibration import a_share
 from lastlayer.heads.changes import merge as merge_heads
 from lastlayer.heads.class_names import called
 from lastlayer.heads.export import as_module
+from lastlayer.heads.first_rows import LOOKED_AT, FirstRows
 from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.onnx_file import write_onnx
@@ -92,6 +102,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns are put in this order by their names; other names are refused.
         head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
         labels_: the labels with the head's class of each.
+        made_by_: what made the features that were learned, where that is known: a dict of backbone,
+            weights and normalisation. Features that another maker made are refused.
 
     >>> clf = HeadClassifier("mean").partial_fit([[0.0], [2.0]], ["dog", "dog"])
     >>> clf.partial_fit([[9.0]], ["cat"]).predict([[1.0], [7.0]]).tolist()
@@ -100,6 +112,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     head_: Head
     labels_: ClassLabels
+    made_by_: Maker
 
     def __init__(
         self,
@@ -184,6 +197,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with self._all_or_nothing():
             first = not hasattr(self, "head_")
             z, codes, labels = self._of_arrays(X, y, reset=first)
+            if not first:
+                self.look_at(z[:LOOKED_AT], "learned")
             known = labels if classes is None else unique_labels(labels, classes)
             if first:
                 self._begin(known)
@@ -198,6 +213,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Calibrate on rows that were not learned; see ``Head.calibrate``."""
         with self._locked():
             z, codes, labels = self._of_arrays(X, y)
+            self.look_at(z[:LOOKED_AT], "asked")
             self.head_.calibrate(z[:], self.labels_.classes_of(labels, codes), living)
         return self
 
@@ -272,6 +288,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._locked():
             z, codes, labels = self._of_arrays(X, y)
+            self.look_at(z[:LOOKED_AT], "asked")
             weight = self._weights(sample_weight, codes, labels)
             self.head_.forget(z[:], self.labels_.classes_of(labels, codes), *weight)
         return self
@@ -299,14 +316,17 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             made._meet(self.n_features_in_, self.column_names)
             made.head_ = self.head_.fresh(len(self.labels_.names)).double()
             made.labels_, made.head_.class_names = self.labels_, self.labels_.names
+            made.note_maker(self.maker)
+            made.begin_to_look()
         return made
 
-    def merge(self, other: "HeadClassifier") -> Self:
+    def merge(self, other: "HeadClassifier", accept_features: bool = False) -> Self:
         """Return a new classifier, equal to one that had learned everything that both have.
 
         Labels are matched by name, in whatever order they came, and so are columns that have names.
         Both heads must be made with the same settings, and one behind a map with the same map
-        (``fresh``). What was calibrated is out of date.
+        (``fresh``). What was calibrated is out of date. Features that other makers made are refused
+        unless ``accept_features``.
 
         >>> one = HeadClassifier("mean").fit([[0.0], [9.0]], ["dog", "cat"])
         >>> both = one.merge(HeadClassifier("mean").fit([[4.0], [30.0]], ["dog", "ant"]))
@@ -321,6 +341,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"features must be divided by one number to be merged, but feature_scale is "
                 f"{self.feature_scale} in the first and {other.feature_scale} in the second"
             )
+        if not accept_features:
+            what = "the features that the second head has learned were"
+            refuse_others(other.maker, self.maker, what)
         # In one order, whichever of two threads merges which with which.
         first, second = sorted((self.head_, other.head_), key=id)
         with first.lock, second.lock:
@@ -331,6 +354,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         merged._random = check_random_state(merged.random_state)
         merged._meet(head.in_features, columns)
         merged.head_, merged.labels_ = head, labels
+        merged.begin_to_look()
+        merged.note_maker(self.maker)
+        merged.note_maker(other.maker)
         return merged
 
     def as_module(
@@ -371,7 +397,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what ``save`` wrote, or any head's file; ``partial_fit`` continues it."""
-        return read_classifier(path, cls)
+        loaded = read_classifier(path, cls)
+        loaded.begin_to_look()
+        return loaded
 
     def learn(self, rows: "Rows", share: float | None = None) -> tuple[Tensor, Tensor] | None:
         """Learn rows of a file in batches; return those held out, for ``head_.calibrate``.
@@ -385,8 +413,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if first:
             # A single name is that of a column of vectors, and says nothing of their order.
             self._meet(rows.z.shape[1], rows.columns if len(rows.columns) > 1 else ())
-        z = self._divided(rows)
+        z = self._divided(rows, "" if first else "learned")
         labels = self._welcome(rows.names, y.unique())
+        self.note_maker(rows.made_by)
         self.head_.class_names = self.labels_.names
         weight = self._weights(rows.weight, y, labels)
         held = self._learn(z, (self.labels_.classes_of(labels, y), *weight), first, share)
@@ -528,6 +557,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options |= self.options or {}
         if self.lr is not None:
             options["lr"] = self.lr
+        self.__dict__.pop("made_by_", None)
+        self.begin_to_look()
         self._random = check_random_state(self.random_state)
         if "seed" in options_of(self.head) and "seed" not in options:
             options["seed"] = int(self._random.randint(2**31))
@@ -625,17 +656,47 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the columns of features are called, in the learned order; empty: no names."""
         return self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else []
 
-    def _divided(self, rows: "Rows") -> Divided:
+    @property
+    def maker(self) -> Maker:
+        """What made the features that were learned; {}: that is not known."""
+        return getattr(self, "made_by_", {})
+
+    def note_maker(self, maker: Maker) -> None:
+        """Keep what is now known of what made the features; what was known stays."""
+        if maker:
+            self.made_by_ = {**maker, **self.maker}
+
+    def _divided(self, rows: "Rows", look: str = "asked") -> Divided:
         """Return features of a file as the head may see them, columns in the learned order."""
         check_width(rows.z.shape[1], self.n_features_in_, rows.columns)
-        z = columns_in_order(rows.z, rows.columns, self.column_names)
-        return Divided(z, self.feature_scale)
+        z = Divided(columns_in_order(rows.z, rows.columns, self.column_names), self.feature_scale)
+        if not rows.accepted:
+            refuse_others(rows.made_by, self.maker)
+            if look:
+                self.look_at(z[:LOOKED_AT], look)
+        return z
+
+    def begin_to_look(self) -> None:
+        """Look again at the first rows asked about, and at the first to learn further."""
+        self._first = {"asked": FirstRows(), "learned": FirstRows(again=False)}
+
+    def look_at(self, z: Tensor, what: str) -> None:
+        """Warn, once, if the first rows asked about, or learned further, are of other features."""
+        if unlike := self._first[what].see(self.head_, z):
+            warnings.warn(
+                f"the first rows {'asked about' if what == 'asked' else 'to learn further'} "
+                f"{unlike}: are they features of the same model, their columns in the same order?",
+                OtherFeaturesWarning,
+                stacklevel=3,
+            )
 
     def _of_array(self, X: ArrayLike) -> Tensor:
         """Return the features of an array or a frame, as the head may see them."""
         frame = frame_in_learned_order(X, self.column_names)
         z = validate_data(self, frame, reset=False, **_FEATURES)
-        return Divided(_tensor(z), self.feature_scale)[:]
+        seen = Divided(_tensor(z), self.feature_scale)[:]
+        self.look_at(seen, "asked")
+        return seen
 
     def _of_arrays(
         self, X: ArrayLike, y: ArrayLike, reset: bool = False

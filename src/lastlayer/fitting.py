@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,14 +22,17 @@ from lastlayer.core.progress import Tell
 from lastlayer.data.corrections import Suspects
 from lastlayer.data.rows import CHOICES, Rows, Source, corrected, read_rows
 from lastlayer.data.shard_list import Sharded, is_sharded, list_shards
+from lastlayer.data.shard_rows import read_shard
 from lastlayer.data.tables.open_table import is_dataset
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.errors import DataError, MergeError, OptionError
+from lastlayer.errors import DataError, LastLayerError, MergeError, OptionError
 from lastlayer.estimator import HeadClassifier
-from lastlayer.evaluate.shard_survey import survey
+from lastlayer.evaluate.shard_survey import Survey, survey
 from lastlayer.evaluate.shard_tasks import Run, do, run_in_threads
 from lastlayer.evaluate.shards import Work, folder_of, in_words
+from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads import Head, make_head
+from lastlayer.heads.first_rows import LOOKED_AT
 
 Path_ = str | os.PathLike[str]
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -50,6 +53,7 @@ def fit(
     broken: str = "stop",
     parts: Path_ | None = None,
     ray: str | None = None,
+    accept_features: bool = False,
     progress: Tell | None = None,
     **settings: Any,
 ) -> HeadClassifier:
@@ -74,6 +78,9 @@ def fit(
             work resumes from there. On a cluster all nodes must see it. What is left in it, the
             sum, is yours to remove once the classifier is saved.
         ray: The address of a Ray cluster to learn shards on, ``auto``, or ``local``.
+        accept_features: Whether to take features that another model made than those that the head
+            has learned, or that seem to be of another; else the first are refused, and of the
+            others a warning is given.
         progress: Is told how many rows of shards are learned, and how many there are.
         **settings: Of a new ``HeadClassifier``: ``mask``, ``preset``, ``lr``, ``epochs``,
             ``options``, ``calibration`` and so on; of one that keeps learning only ``epochs``,
@@ -106,13 +113,14 @@ def fit(
         _check_mergeable(clf)
         selection = Selection(choice(rows, CHOICES, "rows"), embedding, label)
         how: dict[str, Any] = {"parts": parts, "broken": broken, "progress": progress}
+        how |= {"accept_features": accept_features}
         if ray is None:
             return fit_shards(cast(Sharded, data), clf, selection, **how)
         with closing(Cluster(ray)) as cluster:
             how |= {"run": partial(cluster.run, do), "check": cluster.check_nodes}
             return fit_shards(cast(Sharded, data), clf, selection, **how)
     also = [] if weight is None else [weight]
-    found = _rows(clf, cast(Source, data), rows, embedding, label, also=also)
+    found = _rows(clf, cast(Source, data), rows, embedding, label, accept_features, also=also)
     found = _weighed(corrected(found, drop, relabel), weight)
     held = [clf.learn(part, share) for part in found]
     if share is not None:
@@ -128,6 +136,7 @@ def fit_shards(
     parts: Path_ | None = None,
     broken: str = "stop",
     progress: Tell | None = None,
+    accept_features: bool = False,
     run: Run = run_in_threads,
     check: Callable[[Path, Sequence[Path]], None] | None = None,
 ) -> HeadClassifier:
@@ -142,6 +151,7 @@ def fit_shards(
             caller to remove: the classifier may not be saved yet. None: a temporary folder.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
         progress: Called with the number of rows learned, and of all rows.
+        accept_features: Whether to take features of other makers, or that seem to be of others.
         run: Does tasks, and yields each with its answer.
         check: Called with the folder of parts and the first shard before anything is done, to
             refuse a cluster that does not see them.
@@ -155,8 +165,12 @@ def fit_shards(
         if check is not None:
             check(folder, [Path(shards[0].path)])
         work = Work(folder, selection, skip, float(clf.feature_scale), run, progress)
-        found = survey(shards, selection, work.run, skip, getattr(clf, "n_features_in_", None))
+        maker = None if accept_features else clf.maker
+        width = getattr(clf, "n_features_in_", None)
+        found = survey(shards, selection, work.run, skip, width, maker)
         work = replace(work, selection=replace(selection, columns=found.columns))
+        if width is not None and not accept_features:
+            _look_at_first(clf, work, found)
 
         def learn(head: Head, columns: Tensor) -> Head:
             nonlocal found
@@ -164,12 +178,23 @@ def fit_shards(
             return learned
 
         names = list(found.counts)
-        return clf.take_in(found.width, found.columns, names, learn, lambda: in_words(found))
+        clf.take_in(found.width, found.columns, names, learn, lambda: in_words(found))
+        clf.note_maker(found.made_by)
+        return clf
+
+
+def _look_at_first(clf: HeadClassifier, work: Work, found: Survey) -> None:
+    """Warn if the first rows of shards are of other features; what is broken is said later."""
+    with suppress(LastLayerError):
+        for z, _ in read_shard(found.shards[0], work.selection, found.abouts[0]):
+            clf.look_at(Divided(z, work.scale)[:LOOKED_AT], "learned")
+            break
 
 
 def predict(
     clf: HeadClassifier, data: Source, *, rows: str = "all", embedding: str | None = None,
     label: str | None = None, unknown: float | None = None, id: str | None = None, top: int = 1,
+    accept_features: bool = False,
 ) -> tuple[pl.DataFrame, dict[str, float]]:  # fmt: skip
     """Answer every row of features or of a table.
 
@@ -182,6 +207,7 @@ def predict(
         unknown: The share of known rows that may be left without a label, as unknown; None: none.
         id: A column of the data to put in front of each answer.
         top: How many labels of each row to give; the second is ``label_2``, and so on.
+        accept_features: As ``fit`` takes it.
 
     Returns:
         A table of label and probability, with the split of each row where there are several; and
@@ -189,7 +215,7 @@ def predict(
     """
     top = min(whole(top, "top", least=1), len(clf.classes_))
     also = () if id is None else (id,)
-    parts = _rows(clf, data, rows, embedding, label, labelled=False, also=also)
+    parts = _rows(clf, data, rows, embedding, label, accept_features, labelled=False, also=also)
     tables, right = [], {}
     for part in parts:
         labels, probability, known = clf.answer(part, unknown, top)
@@ -217,7 +243,7 @@ def predict(
 
 def calibrate(
     clf: HeadClassifier, data: Source, *, rows: str = "validation", embedding: str | None = None,
-    label: str | None = None, living: bool = False,
+    label: str | None = None, living: bool = False, accept_features: bool = False,
 ) -> None:  # fmt: skip
     """Calibrate a classifier on rows of features or of a table.
 
@@ -228,14 +254,16 @@ def calibrate(
         embedding: As ``fit`` takes it.
         label: As ``fit`` takes it.
         living: Let the calibration follow what is learned later; see ``Head.calibrate``.
+        accept_features: As ``fit`` takes it.
     """
-    parts = _rows(clf, data, rows, embedding, label)
+    parts = _rows(clf, data, rows, embedding, label, accept_features)
     _calibrate(clf, [clf.seen(part)[:2] for part in parts], living)
 
 
 def forget(
     clf: HeadClassifier, data: Source | None, *, rows: str = "train", embedding: str | None = None,
     label: str | None = None, weight: str | None = None, only: str | None = None,
+    accept_features: bool = False,
 ) -> int:  # fmt: skip
     """Make a classifier forget rows of features or of a table; all of them, or those of a class.
 
@@ -247,6 +275,7 @@ def forget(
         label: As ``fit`` takes it.
         weight: As ``fit`` takes it.
         only: The name of the class whose rows are meant, if not all are.
+        accept_features: As ``fit`` takes it.
 
     Returns:
         How many rows were forgotten.
@@ -254,7 +283,8 @@ def forget(
     if data is None:
         return _forget_class(clf, only)
     also = [] if weight is None else [weight]
-    parts = _weighed(_rows(clf, data, rows, embedding, label, also=also), weight)
+    parts = _rows(clf, data, rows, embedding, label, accept_features, also=also)
+    parts = _weighed(parts, weight)
     if len(parts) > 1:
         raise OptionError("rows must be one split to forget, got several: choose one with rows")
     (part,), y = parts, parts[0].labelled
@@ -272,24 +302,26 @@ def forget(
 
 def _rows(
     clf: HeadClassifier, data: Source, rows: str, embedding: str | None, label: str | None,
-    labelled: bool = True, also: Sequence[str] = (),
+    accepted: bool, labelled: bool = True, also: Sequence[str] = (),
 ) -> list[Rows]:  # fmt: skip
     """Read rows of features or of a table for a classifier, which may know their columns."""
     how: dict[str, Any] = {"embedding": embedding, "label": label, "also": also}
-    return read_rows(data, rows, **how, labelled=labelled, columns=clf.column_names)
+    found = read_rows(data, rows, **how, labelled=labelled, columns=clf.column_names)
+    return [replace(part, accepted=True) for part in found] if accepted else found
 
 
 def _weighed(parts: list[Rows], column: str | None) -> list[Rows]:
     return parts if column is None else [part.weighed(column) for part in parts]
 
 
-def merge(*heads: Path_ | HeadClassifier) -> HeadClassifier:
+def merge(*heads: Path_ | HeadClassifier, accept_features: bool = False) -> HeadClassifier:
     """Merge heads into one that equals having learned everything that each of them has.
 
     Args:
         *heads: Two or more files of heads, or classifiers. They must be made with the same
             settings, and heads behind a map with the same map: ``fit(data, like=head)`` makes such
             heads. Labels are matched by name, and so are columns that have names.
+        accept_features: Whether to merge heads whose features other models made.
 
     Returns:
         A new classifier; those it was made of stay as they are.
@@ -306,7 +338,7 @@ def merge(*heads: Path_ | HeadClassifier) -> HeadClassifier:
     for name, head in zip(others, heads[1:], strict=True):
         other = _opened(head)
         try:
-            merged = merged.merge(other)
+            merged = merged.merge(other, accept_features)
         except (MergeError, DataError) as error:
             raise MergeError(f"cannot merge {first} with {name}: {error}") from error
         rows.append(_learned(other))

@@ -1,7 +1,7 @@
 """The verb that calibrates a head on rows that it has not learned."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,6 +25,7 @@ def calibrate(
             "--living", help="Let it follow the labelled rows that the head learns from now on."
         ),
     ] = False,
+    accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
     """Make a head's probabilities reliable, using labelled rows that it has not learned."""
@@ -32,7 +33,9 @@ def calibrate(
 
     place = prepare_head(head, out, Path(features), force=force)
     with fitting.changing(head, place) as clf:
-        fitting.calibrate(clf, features, rows=rows, embedding=embedding, label=label, living=living)
+        which: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
+        which |= {"accept_features": accept_features}
+        fitting.calibrate(clf, features, **which, living=living)
     if clf.head_.calibration is not None:
         print(describe_calibration(clf.head_.calibration))
     say_written(place)

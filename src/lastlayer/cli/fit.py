@@ -64,6 +64,7 @@ def fit(
         Path | None,
         typer.Option(help="Folder for partial results from shards; by default beside --out."),
     ] = None,
+    accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
     """Train a head on features and save it to a file, or train a saved one further.
@@ -105,6 +106,7 @@ def fit(
     if sharded:
         given |= {"drop": drop, "relabel": relabel}
     given |= {**how, "weight": weight, "broken": broken, "ray": ray, "parts": folder}
+    given |= {"accept_features": accept_features}
     with stopping(outcome), bar(f"{features}, {head or like}", show=sharded, unit="rows") as tell:
         if further:
             with fitting.changing(place if head is None else Path(head), place) as clf:

@@ -31,6 +31,7 @@ def forget(
     label: options.Label = None,
     embedding: options.Embedding = None,
     weight: options.Weight = None,
+    accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
     """Make a head forget rows or a class, as if it had never seen them, or refuse if it cannot."""
@@ -40,13 +41,9 @@ def forget(
         raise OptionError("pass rows to forget, or a class with --class NAME")
     place = prepare_head(head, out, *([Path(features)] if features else []), force=force)
     with fitting.changing(head, place) as clf:
-        how: dict[str, Any] = {
-            "rows": rows,
-            "embedding": embedding,
-            "label": label,
-            "weight": weight,
-        }
-        n = fitting.forget(clf, features, **how, only=class_)
+        which: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
+        which |= {"weight": weight, "accept_features": accept_features}
+        n = fitting.forget(clf, features, **which, only=class_)
     print(f"forgot {n} samples{f' of {class_}' if class_ else ''}")
     if features is not None:
         print(clf.head_.proof)

@@ -36,6 +36,9 @@ def import_(
         typer.Option(help="File of the test set, or the part of each class to draw for it.  [0.2]"),
     ] = None,
     validation: Annotated[Path | None, typer.Option(help="File of the validation set.")] = None,
+    made_by: Annotated[
+        str, typer.Option(help="Name of the backbone or text model that made the embeddings.")
+    ] = "",
     seed: options.Seed = 0,
     force: options.Force = False,
 ) -> None:
@@ -54,6 +57,7 @@ def import_(
         test=test if drawn is None else drawn,
         validation=validation,
         seed=seed,
+        made_by=made_by,
         say=print,
     )
     data.save(out)

@@ -15,6 +15,7 @@ from lastlayer.cli.text import count, describe_calibration
 def merge(
     heads: Annotated[list[Path], typer.Argument(help="The files of two or more heads.")],
     out: Annotated[Path, typer.Option(help="The file to write the merged head to.")],
+    accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
     """Merge heads into one, as if it had learned everything that each of them has.
@@ -25,7 +26,7 @@ def merge(
     from lastlayer import fitting
 
     prepare(out, *heads, force=force)
-    clf = fitting.merge(*heads)
+    clf = fitting.merge(*heads, accept_features=accept_features)
     clf.save(out)
     counts = clf.head_.class_counts
     rows = "" if counts is None else f"{int(counts.sum())} rows; "

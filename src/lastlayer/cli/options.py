@@ -69,6 +69,12 @@ Incremental = Annotated[
 ]
 By = Annotated[str | None, typer.Option(help="A task for each value of this column.")]
 Heads = Annotated[list[str] | None, typer.Option(help="These heads only: a,b; may be repeated.")]
+AcceptFeatures = Annotated[
+    bool,
+    typer.Option(
+        "--accept-features", help="Take features that another model made, or seems to have made."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is drawn at random.")]
 Broken = Annotated[str, typer.Option(help="What to do about a broken file: stop or skip.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

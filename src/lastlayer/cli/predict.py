@@ -29,6 +29,7 @@ def predict(
     top: Annotated[
         int, typer.Option(help="Labels to write for each row, the likeliest first.")
     ] = 1,
+    accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
     """Write the label of each row and its probability; with labels given, print the accuracy."""
@@ -43,6 +44,7 @@ def predict(
         # Labels need no calibration; what is printed says that probabilities have none.
         clf.head_.calibration = None
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
+    how |= {"accept_features": accept_features}
     table, right = fitting.predict(clf, features, **how, unknown=unknown, id=id, top=top)
     write_table(table, out)
     if before is not None and stale:

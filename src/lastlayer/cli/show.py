@@ -14,6 +14,7 @@ from lastlayer.errors import FileFormatError, MissingFileError
 
 if TYPE_CHECKING:
     from lastlayer.catalogue import Abilities
+    from lastlayer.data.made_by import Maker
 
 LISTED = 20  # classes, unless all are asked for
 
@@ -55,6 +56,7 @@ def _show_features(file: Path, every: bool) -> None:
     for name, value in vars(data.origin).items():
         if value:
             print(f"{name}: {value}")
+    print(_made_by(data.made_by))
     for column, names in data.names.items():
         first = "to learn" if column == data.label else "kept as well"
         splits = {
@@ -76,6 +78,7 @@ def _show_head(file: Path, every: bool) -> None:
     name = full_name(head.name, str(head.options.get("mask", "none")))
     print(f"{file}: a head, {name}, {_size(file)}")
     print(f"features: {head.in_features}; preset {head.preset}")
+    print(_made_by(clf.maker))
     options = ", ".join(f"{k}={v}" for k, v in head.options.items() if k != "mask")
     if options:
         print(f"options: {options}")
@@ -133,6 +136,12 @@ def _classes(names: Sequence[str], about: Mapping[str, Sequence[object]], every:
         rows.append((names[c], *(str(n[c]) if c < len(n) else "0" for n in about.values())))
     rest = f"\n  … and {len(names) - few} more: --all lists them" if few < len(names) else ""
     return columns(rows, indent="  ") + rest
+
+
+def _made_by(maker: "Maker") -> str:
+    from lastlayer.data.made_by import in_words
+
+    return f"made by: {in_words(maker) or 'unknown (import --made-by says)'}"
 
 
 def _abilities(can: "Abilities") -> Iterator[str]:

@@ -15,6 +15,7 @@ from lastlayer.data.corrections import Corrections, Suspects
 from lastlayer.data.feature_columns import column_names
 from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.from_arrays import assemble
+from lastlayer.data.made_by import maker_of
 from lastlayer.data.table_rows import names_of_columns, read_splits
 from lastlayer.data.tables.frames import open_frame
 from lastlayer.data.tables.which_columns import Selection
@@ -86,7 +87,14 @@ class Features:
 
     @classmethod
     def from_arrays(
-        cls, z: Any, y: Any, *, test: float | tuple[Any, ...] = 0.2, seed: int = 0, **columns: Any
+        cls,
+        z: Any,
+        y: Any,
+        *,
+        test: float | tuple[Any, ...] = 0.2,
+        seed: int = 0,
+        made_by: str = "",
+        **columns: Any,
     ) -> Self:
         """Take features (n, h) and labels (n,) of any type from numpy, torch or lists.
 
@@ -96,6 +104,7 @@ class Features:
             test: The test set ``(z, y)`` or ``(z, y, {column: values})``, or the part of each
                 class to draw for it.
             seed: Decides that draw.
+            made_by: The name of the backbone or text model that made the features.
             **columns: Further label columns, such as ``session=…``.
 
         The names of classes are kept as text, of at most 1000 characters; control characters in
@@ -109,9 +118,10 @@ class Features:
         >>> data.train.y.tolist(), data.names["y"]
         ([0, 1, 0], ('cat', 'dog'))
         """
-        columns = {"y": y, **columns}
+        columns, origin = {"y": y, **columns}, Origin(backbone=made_by)
         if isinstance(test, Real):
-            return cls.of_splits(*assemble({"": (z, columns)}, real(test, "test"), seed))
+            made, names = assemble({"": (z, columns)}, real(test, "test"), seed)
+            return cls.of_splits(made, names, origin)
         if not isinstance(test, tuple) or len(test) not in (2, 3):
             parts = f"{len(test)} parts" if isinstance(test, tuple) else type(test).__name__
             raise OptionError(
@@ -120,7 +130,8 @@ class Features:
         further = test[2] if len(test) == 3 else {}
         expect(further, Mapping, "the columns of test", "a table of names and values")
         brought = test[0], {"y": test[1], **further}
-        return cls.of_splits(*assemble({"train": (z, columns), "test": brought}))
+        made, names = assemble({"train": (z, columns), "test": brought})
+        return cls.of_splits(made, names, origin)
 
     @classmethod
     def from_frame(
@@ -133,6 +144,7 @@ class Features:
         split: str | None = None,
         test: float | None = None,
         seed: int = 0,
+        made_by: str = "",
     ) -> Self:
         """Take embeddings and labels from a frame of pandas, polars or any other with Arrow.
 
@@ -146,6 +158,7 @@ class Features:
                 is used as such.
             test: Where there is none, the part of each class to draw as test; 0.2 if not given.
             seed: Decides that draw.
+            made_by: The name of the backbone or text model that made the embeddings.
 
         >>> import polars as pl
         >>> frame = pl.DataFrame({"z": [[0.0], [1.0], [2.0], [3.0]], "animal": ["cat", "dog"] * 2})
@@ -155,7 +168,8 @@ class Features:
         selection = Selection(embedding=embedding, label=label, domains=domains, split=split)
         splits = read_splits({"": open_frame(frame)}, selection)
         made, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, test, seed)
-        return cls.of_splits(made, names, columns=names_of_columns(splits))
+        origin = Origin(backbone=made_by)
+        return cls.of_splits(made, names, origin, names_of_columns(splits))
 
     @classmethod
     def of_splits(
@@ -180,6 +194,11 @@ class Features:
         """The splits by name: train, test, and validation if there is one."""
         further = {} if self.validation is None else {"validation": self.validation}
         return {"train": self.train, "test": self.test, **further}
+
+    @property
+    def made_by(self) -> dict[str, str]:
+        """What made them, as far as it is known: backbone, digest of its weights, normalisation."""
+        return maker_of(asdict(self.origin))
 
     @property
     def label(self) -> str:

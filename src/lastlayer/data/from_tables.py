@@ -26,6 +26,7 @@ def import_features(
     test: float | Path_ | None = None,
     validation: Path_ | None = None,
     seed: int = 0,
+    made_by: str = "",
     say: Say = lambda sentence: None,
 ) -> Features:
     """Read embeddings and their labels from a file.
@@ -46,6 +47,7 @@ def import_features(
             0.2 if not given.
         validation: The file of the validation set.
         seed: Decides that draw.
+        made_by: The name of the backbone or text model that made the embeddings.
         say: Is told what was done, sentence by sentence.
     """
     selection = Selection(embedding=embedding, label=label, domains=domains, split=split)
@@ -61,9 +63,9 @@ def import_features(
         tables = {"train": tables[""], **{name: _only(file) for name, file in given.items()}}
     splits = read_splits(tables, selection, say)
     found, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, drawn, seed, say)
-    made = _how(selection, drawn, given, None if "test" in splits else seed)
+    made = _how(selection, drawn, given, None if "test" in splits else seed, made_by)
     _mention_beside(Path(path), given, say)
-    origin = Origin(dataset=Path(path).stem, made=made)
+    origin = Origin(dataset=Path(path).stem, backbone=made_by, made=made)
     return Features.of_splits(found, names, origin, names_of_columns(splits))
 
 
@@ -106,7 +108,11 @@ def _mention_beside(path: Path, given: Mapping[str, Path_], say: Say) -> None:
 
 
 def _how(
-    selection: Selection, drawn: float | None, given: Mapping[str, Path_], seed: int | None
+    selection: Selection,
+    drawn: float | None,
+    given: Mapping[str, Path_],
+    seed: int | None,
+    made_by: str,
 ) -> str:
     """Return the command that makes these features again, with no path of this machine in it.
 
@@ -120,4 +126,6 @@ def _how(
     words += [f"--{name} FILE" for name in given]
     if seed is not None:
         words.append(f"--test {TEST if drawn is None else drawn} --seed {seed}")
+    if made_by:
+        words.append(f"--made-by {made_by}")
     return " ".join(["lastlayer import FILE", *words, "--out FILE"])

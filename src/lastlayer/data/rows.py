@@ -18,6 +18,7 @@ from lastlayer.data.features import Features
 from lastlayer.data.from_arrays import as_features
 from lastlayer.data.labels import check_none_empty, number
 from lastlayer.data.load import TABLES, load_features
+from lastlayer.data.made_by import Maker
 from lastlayer.data.table_rows import Piece, no_embedding, no_such_rows, read_splits
 from lastlayer.data.tables import open_table
 from lastlayer.data.tables.which_columns import Selection
@@ -38,6 +39,8 @@ class Rows:
     label: str = ""  # the column that y is from
     also: Mapping[str, Any] = field(default_factory=dict)  # further columns, (n,) each
     weight: Tensor | None = None  # (n,) float64 what each row weighs; None: 1
+    made_by: Maker = field(default_factory=dict)  # what made them, as far as it is known
+    accepted: bool = False  # whether to take them, whatever made them
 
     def weighed(self, column: str) -> "Rows":
         """Return the rows with the numbers of a further column as their weights."""
@@ -112,6 +115,7 @@ def _of_features(
         data = load_features(source, label)
     names = tuple(map(label_of, data.names[data.label]))
     about: dict[str, Any] = {"names": names, "columns": data.columns, "label": data.label}
+    about["made_by"] = data.made_by
     return [
         Rows(name, split.z, split.labels.get(data.label), **about, also=_texts(data, split, also))
         for name, split in data.splits.items()

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from lastlayer.data.feature_columns import column_names, columns_in_order
 from lastlayer.data.features import names_in_file
 from lastlayer.data.from_arrays import as_features
 from lastlayer.data.labels import code, has_fraction, label_text, piece_of_labels
+from lastlayer.data.made_by import Maker, maker_of
 from lastlayer.data.shard_list import Shard
 from lastlayer.data.table_rows import MOST_ROWS, TableRows, no_embedding, stacked
 from lastlayer.data.tables import Array, Table, open_table
@@ -41,6 +42,7 @@ class About:
     split: str = ""  # the column that says to which split a row belongs
     fraction: bool = False  # whether its labels are numbers with a fraction: then all are text
     columns: tuple[str, ...] = ()  # what the columns of its features are called
+    made_by: Maker = field(default_factory=dict)  # what made them, as far as it is known
 
 
 def look_at(shard: Shard, selection: Selection) -> tuple[About, Counts]:
@@ -60,7 +62,13 @@ def look_at(shard: Shard, selection: Selection) -> tuple[About, Counts]:
         counts[label_text(value, fraction)] += n
     numbers = kinds <= {"i", "u", "f"} and not fraction
     about = About(
-        opened.width(), sum(counts.values()), numbers, opened.split, fraction, opened.columns()
+        opened.width(),
+        sum(counts.values()),
+        numbers,
+        opened.split,
+        fraction,
+        opened.columns(),
+        opened.made_by,
     )
     shard.check_unchanged()
     return about, dict(counts)
@@ -77,6 +85,7 @@ def read_shard(
     shard.check_unchanged()
     n = 0
     opened = _open(shard, replace(selection, split=about.split))
+    columns = opened.columns()
     for z, values in opened.pieces(_rows_of(about.width)):
         if z.shape[1] != about.width:
             raise ShapeError(
@@ -86,7 +95,7 @@ def read_shard(
         n += len(z)
         codes, distinct = code(values)
         yield (
-            columns_in_order(z, about.columns, selection.columns),
+            columns_in_order(z, columns, selection.columns),
             (codes, [label_text(value, about.fraction) for value in distinct]),
         )
         # Let go of this piece before the next one is read.
@@ -120,6 +129,7 @@ class _OfFeaturesFile:
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise FileFormatError(f"{path} lacks a part of a features file: {error}") from error
+        self.made_by = maker_of(self.file.metadata.get("origin"))
         there = [
             split for split in ("train", "test", "validation") if f"{split}.z" in self.file.held
         ]
@@ -171,6 +181,7 @@ class _OfTable:
 
     def __init__(self, shard: Shard, selection: Selection) -> None:
         table, beside = _tables(shard)
+        self.made_by: Maker = {}  # nobody says
         self.rows = TableRows(table, selection, beside)
         if selection.split is None:
             self.rows.check_split()

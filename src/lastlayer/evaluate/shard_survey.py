@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lastlayer.data.feature_columns import unlike_columns
+from lastlayer.data.made_by import Maker, are_others, in_words
 from lastlayer.data.shard_list import Shard
 from lastlayer.data.shard_rows import About, Counts
 from lastlayer.data.tables.which_columns import Selection
@@ -24,6 +25,7 @@ class Survey:
     counts: Counts  # rows of each class, in the order of the classes
     broken: dict[str, str]  # the path of each shard that is left out, and why
     columns: tuple[str, ...] = ()  # the names of columns in the order in which they are learned
+    made_by: Maker = field(default_factory=dict)  # what made the features, as far as it is known
 
     @property
     def width(self) -> int:
@@ -49,7 +51,12 @@ class Survey:
 
 
 def survey(
-    shards: Sequence[Shard], selection: Selection, run: Run, skip: bool, learned: int | None
+    shards: Sequence[Shard],
+    selection: Selection,
+    run: Run,
+    skip: bool,
+    learned: int | None,
+    maker: Maker | None = None,
 ) -> Survey:
     """Survey all shards; one that cannot be read or differs from the others is refused or left out.
 
@@ -59,6 +66,7 @@ def survey(
         run: does tasks.
         skip: whether to leave such a shard out.
         learned: the width of features that a head has learned; None: the one that most shards have.
+        maker: what made the features that it has learned; None: any may have made those of shards.
     """
     tasks = [
         {
@@ -75,7 +83,7 @@ def survey(
                 error_of(one) if "error" in one else (_about(one["about"]), one["counts"])
             )
     in_order = [(shard, found[shard.path]) for shard in shards]
-    return _combine(in_order, skip, learned, tuple(selection.columns))
+    return _combine(in_order, skip, learned, tuple(selection.columns), maker)
 
 
 def _about(told: Mapping[str, Any]) -> About:
@@ -88,6 +96,7 @@ def _combine(
     skip: bool,
     learned: int | None,
     columns: tuple[str, ...],
+    maker: Maker | None,
 ) -> Survey:
     read = [(shard, one[0]) for shard, one in found if not isinstance(one, LastLayerError)]
     widths = Counter(about.width for _, about in read)
@@ -95,6 +104,7 @@ def _combine(
     usual = next((one for one in read if one[1].width == width), None)
     of_width = [about for _, about in read if about.width == width]
     columns = columns or next((a.columns for a in of_width if a.columns), ())
+    made_by = dict(maker or {})
     good: list[tuple[Shard, About]] = []
     broken: dict[str, str] = {}
     counts: Counts = {}
@@ -104,14 +114,16 @@ def _combine(
             if isinstance(one, LastLayerError)
             else _unlike(width, usual, shard, one[0], columns)
         )
+        if error is None and not isinstance(one, LastLayerError) and maker is not None:
+            error = _made_by_another(shard, one[0], made_by)
         if error is not None:
             if not skip:
                 raise error
             broken[shard.path] = str(error)
         elif not isinstance(one, LastLayerError):
-            # Names need to be kept only where the columns must be put in order.
-            known = one[0].columns == columns
-            good.append((shard, replace(one[0], columns=()) if known else one[0]))
+            made_by = {**one[0].made_by, **made_by}
+            # Each shard says again what its columns are called when it is read.
+            good.append((shard, replace(one[0], columns=(), made_by={})))
             for name, n in one[1].items():
                 counts[name] = counts.get(name, 0) + n
     if not good:
@@ -120,7 +132,7 @@ def _combine(
     numbers = all(about.numbers for _, about in good)
     ordered = sorted(counts, key=int if numbers else str)
     kept = [shard for shard, _ in good], [about for _, about in good]
-    made = Survey(*kept, {name: counts[name] for name in ordered}, broken, columns)
+    made = Survey(*kept, {name: counts[name] for name in ordered}, broken, columns, made_by)
     if made.n == 0:
         raise OptionError("no shard has rows of the split that was asked for")
     return made
@@ -150,3 +162,13 @@ def _unlike(
     if other:
         return DataError(f"columns of {shard.path} must be those of the others: {other}")
     return None
+
+
+def _made_by_another(shard: Shard, about: About, known: Maker) -> LastLayerError | None:
+    if not are_others(about.made_by, known):
+        return None
+    return DataError(
+        f"features of {shard.path} were made by {in_words(about.made_by)}, others by "
+        f"{in_words(known)}: if they are alike all the same, accept_features=True "
+        "(--accept-features) takes them"
+    )

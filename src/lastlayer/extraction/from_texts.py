@@ -18,6 +18,7 @@ from lastlayer.data import table_rows
 from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.features import Features, Origin
 from lastlayer.data.from_arrays import Say, encode_columns, find_test
+from lastlayer.data.made_by import FOLDER
 from lastlayer.data.split import stratified
 from lastlayer.data.table_rows import read_splits
 from lastlayer.data.tables import open_table
@@ -87,8 +88,9 @@ def extract_texts(
     z = parts.join().z
     origin = Origin(
         dataset=a_path(root).stem,
-        backbone=called if "/" not in called and os.sep not in called else "st:FOLDER",
+        backbone=called if "/" not in called and os.sep not in called else FOLDER,
         weights=weights,
+        normalisation=getattr(model, "preparation", ""),
         made=f"lastlayer extract text --root FILE --column {column} --label "
         f"{next(iter(names))} --backbone st:NAME --dtype {dtype} --out FILE",
     )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ENOUGH = 20  # different rows that tell; 200 are looked at, if so many come at once
 LOOKED_AT = 200
-ALIKE = 0.6  # correlation of the logarithms of both variances: 0.8 and more if they are the same
+ALIKE = 0.7  # correlation of the logarithms of both variances: 0.8 and more if they are the same
 FAR = 20.0  # times as much, or as little, variance
 MOST = 256  # directions, and of as many columns; ten rows learned for each
 FEWEST = 8  # directions of which a correlation says something
@@ -92,7 +92,9 @@ class Directions(NamedTuple):
 
     def unlike(self, rows: Tensor) -> str:
         """Return how rows, by their coordinates, differ from those learned; "": not."""
-        found = rows.var(dim=0).clamp(min=float(self.within[-1]) * 1e-12)
+        found = (
+            _without_farthest(rows, self.total).var(dim=0).clamp(min=float(self.within[-1]) * 1e-12)
+        )
         least, most = ((found / known).log().mean() for known in (self.within, self.total))
         known, seen = self.within.log(), found.log()
         known, seen = known - known.mean(), seen - seen.mean()
@@ -107,6 +109,12 @@ class Directions(NamedTuple):
             times = math.exp(float(most if most > 0 else least))
             return f"have {times:.2g} times the variance of the rows that it has learned"
         return ""
+
+
+def _without_farthest(rows: Tensor, variances: Tensor) -> Tensor:
+    """Return the nearer three quarters of rows: a few strange ones say nothing of the others."""
+    far = ((rows - rows.median(dim=0).values).square() / variances).sum(dim=1)
+    return rows[far.argsort()[: len(rows) * 3 // 4]]
 
 
 class Readout(NamedTuple):
@@ -145,32 +153,37 @@ class Readout(NamedTuple):
 class FirstRows:
     """Looks at the first rows that a head is shown, until there are enough to tell.
 
+    Args:
+        again: whether to try again with later rows where the head has learned too little to tell.
+
     >>> from lastlayer import load_features, make_head
     >>> train, test = load_features("cifar10").train, load_features("cifar10").test.z.double()
     >>> head = make_head("slda", in_features=64)
     >>> head.observe(train.z[:5000].double(), train.y[:5000])
-    >>> FirstRows(head).see(test[:20])
+    >>> FirstRows().see(head, test[:20])
     ''
-    >>> FirstRows(head).see(test[:20].flip(1))[:32]
+    >>> FirstRows().see(head, test[:20].flip(1))[:32]
     'vary along other directions than'
     """
 
-    def __init__(self, head: "Head") -> None:
-        self._directions: Directions | None = Directions.of(head)
-        self._waiting: list[Tensor] = []
+    def __init__(self, again: bool = True) -> None:
+        self._again, self._done = again, False
+        self._directions: Directions | None = None
+        self._rows: list[Tensor] = []
 
-    @property
-    def done(self) -> bool:
-        """Whether it needs no more rows."""
-        return self._directions is None
-
-    def see(self, z: Tensor) -> str:
+    def see(self, head: "Head", z: Tensor) -> str:
         """Look at rows (n, h); return how they differ from those learned, once, or ""."""
-        if self._directions is None:
+        if self._done:
             return ""
-        self._waiting.append(self._directions.coordinates(z[:LOOKED_AT]))
-        rows = torch.cat(self._waiting).unique(dim=0)
+        if self._directions is None:
+            self._directions = Directions.of(head)
+            if self._directions is None:
+                self._done = not self._again
+                return ""
+        self._rows.append(self._directions.coordinates(z[:LOOKED_AT]))
+        rows = torch.cat(self._rows).unique(dim=0)
         if len(rows) < ENOUGH:
             return ""
-        found, self._directions, self._waiting = self._directions.unlike(rows), None, []
+        found = self._directions.unlike(rows)
+        self._done, self._directions, self._rows = True, None, []
         return found

@@ -99,7 +99,7 @@ def choose(table: Table, selection: Selection) -> dict[str, Chosen]:
     if embedding is None:
         columns = _only_vectors(table, selection.columns)
     else:
-        columns = select(table, embedding)
+        columns = _as_learned(table, embedding, selection.columns) or select(table, embedding)
     others = [name for name in table.columns if name not in columns]
     wanted = list(dict.fromkeys((*only_label(table, others, selection), *domains)))
     for name in wanted:
@@ -110,6 +110,17 @@ def choose(table: Table, selection: Selection) -> dict[str, Chosen]:
                 "a label or domain too: name another, or another --embedding"
             )
     return {"": Chosen(columns, {name: name for name in wanted})}
+
+
+def _as_learned(table: Table, embedding: str, learned: Sequence[str]) -> list[str]:
+    """Return the columns that were learned, if all are there and these words meant them then.
+
+    A range means other columns where a table has them in another order.
+    """
+    if len(learned) < 2 or any(table.columns.get(name) != 1 for name in learned):
+        return []
+    first, colon, last = embedding.partition(":")
+    return [*learned] if colon and (first, last) == (learned[0], learned[-1]) else []
 
 
 def select(table: Table, embedding: str) -> list[str]:

@@ -27,6 +27,14 @@ class SentenceModel:
         """A digest of its weights."""
         return tensor_files.fingerprint(self.model.state_dict())
 
+    @property
+    def preparation(self) -> str:
+        """What it does to a text and to what comes out, in words."""
+        steps = [type(module).__name__ for module in self.model]
+        pooling = [getattr(module, "pooling_mode", None) for module in self.model]
+        how = [str(mode) for mode in pooling if mode is not None]
+        return ", ".join([*steps, *how, f"{self.model.max_seq_length} tokens"])
+
     def __call__(self, texts: Sequence[str]) -> Tensor:
         """Return the features of some texts, on the CPU."""
         with torch.inference_mode():

@@ -116,7 +116,7 @@ class DiagonalStatistics(Precise):
         return float(self.count.sum())
 
     def pooled_scatter(self) -> Tensor:
-        """Return the within-class scatter (h, h) of all classes together, but for its diagonal 0."""
+        """Return the within-class scatter (h, h) of all classes together: a diagonal one."""
         return self.scatter.sum(dim=0).diag()
 
     def rounding(self) -> float:
