@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.cli import newcomer
 from tests.shards.piles import cut, run
 
 import lastlayer as ll
@@ -191,3 +192,26 @@ def test_vectors_have_no_names() -> None:
     )
     with pytest.raises(DataError, match="some occur twice"):
         columns_in_order(z, ("a", "a", "b"), ("a", "b", "b"))
+
+
+@pytest.mark.parametrize("asked", ["--embedding width:mass", ""])
+def test_a_range_means_the_learned_columns_in_the_shell_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    """In another order, ``width:mass`` was another range: the answers were those of chance."""
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "a.csv", NAMES)
+    table(tmp_path / "b.csv", ORDERS[1], birds(seed=1))
+    table(tmp_path / "c.csv", NAMES, birds(seed=1))
+    for command in (
+        "fit a.csv --embedding width:mass --head slda --out h.safetensors",
+        f"predict h.safetensors b.csv --out b.parquet {asked}",
+        f"predict h.safetensors c.csv --out c.parquet {asked}",
+        f"fit b.csv --head h.safetensors --out further {asked}",
+        f"forget further c.csv --out less {asked}",
+        f"calibrate h.safetensors b.csv --rows all --out calibrated {asked}",
+    ):
+        assert newcomer.run(monkeypatch, command) == 0
+    one, other = (pl.read_parquet(f"{name}.parquet")["label"] for name in "bc")
+    assert one.equals(other)
+    assert (one == birds(seed=1)["label"]).mean() > 0.95

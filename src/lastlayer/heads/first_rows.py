@@ -96,10 +96,10 @@ class Directions(NamedTuple):
             _without_farthest(rows, self.total).var(dim=0).clamp(min=float(self.within[-1]) * 1e-12)
         )
         least, most = ((found / known).log().mean() for known in (self.within, self.total))
-        known, seen = self.within.log(), found.log()
-        known, seen = known - known.mean(), seen - seen.mean()
-        telling = len(known) >= FEWEST and float(known.std()) > UNEVEN
-        alike = float(known @ seen / (known.norm() * seen.norm()).clamp(min=1e-12))
+        # Rows of one class vary as within the classes, those of many as all rows together.
+        likely = self.within.log(), self.total.log()
+        telling = len(found) >= FEWEST and all(float(one.std()) > UNEVEN for one in likely)
+        alike = max(_correlation(one, found.log()) for one in likely)
         if telling and alike < ALIKE:
             return (
                 "vary along other directions than the rows that it has learned (correlation "
@@ -109,6 +109,11 @@ class Directions(NamedTuple):
             times = math.exp(float(most if most > 0 else least))
             return f"have {times:.2g} times the variance of the rows that it has learned"
         return ""
+
+
+def _correlation(one: Tensor, other: Tensor) -> float:
+    one, other = one - one.mean(), other - other.mean()
+    return float(one @ other / (one.norm() * other.norm()).clamp(min=1e-12))
 
 
 def _without_farthest(rows: Tensor, variances: Tensor) -> Tensor:
