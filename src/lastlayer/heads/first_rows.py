@@ -23,7 +23,7 @@ ALIKE = 0.7  # correlation of the logarithms of both variances: 0.8 and more if 
 FAR = 20.0  # times as much, or as little, variance
 MOST = 256  # directions, and of as many columns; ten rows learned for each
 FEWEST = 8  # directions of which a correlation says something
-UNEVEN = 0.3  # deviation of the logarithms of variances: below, all directions are alike
+UNEVEN = 0.4  # deviation of the logarithms of variances: below, all directions are alike
 PROBED = 1024  # mapped features that are read
 
 
@@ -60,7 +60,7 @@ class Directions(NamedTuple):
         if counts is None or int((counts > 0).sum()) < 2:
             return None
         width, fixed = min(MOST, head.in_features, int(counts.sum()) // 10), head.feature_map
-        if not width or not (fixed is None or fixed.fitted):
+        if width < min(FEWEST, head.in_features) or not (fixed is None or fixed.fitted):
             return None
         columns = torch.linspace(0, head.in_features - 1, width).round().long()
         if fixed is None:
@@ -92,10 +92,8 @@ class Directions(NamedTuple):
 
     def unlike(self, rows: Tensor) -> str:
         """Return how rows, by their coordinates, differ from those learned; "": not."""
-        found = (
-            _without_farthest(rows, self.total).var(dim=0).clamp(min=float(self.within[-1]) * 1e-12)
-        )
-        least, most = ((found / known).log().mean() for known in (self.within, self.total))
+        found = _without_farthest(rows, self.total).var(dim=0)
+        found = found.clamp(min=float(self.within[-1]) * 1e-12)
         # Rows of one class vary as within the classes, those of many as all rows together.
         likely = self.within.log(), self.total.log()
         telling = len(found) >= FEWEST and all(float(one.std()) > UNEVEN for one in likely)
@@ -105,8 +103,9 @@ class Directions(NamedTuple):
                 "vary along other directions than the rows that it has learned (correlation "
                 f"{alike:.2f}, where the same features have 0.8 or more)"
             )
-        if not -math.log(FAR) < float(least) or not float(most) < math.log(FAR):
-            times = math.exp(float(most if most > 0 else least))
+        little, much = (float(found.sum() / one.sum()) for one in (self.within, self.total))
+        if little < 1 / FAR or much > FAR:
+            times = much if much > FAR else little
             return f"have {times:.2g} times the variance of the rows that it has learned"
         return ""
 
