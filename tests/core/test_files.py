@@ -150,3 +150,12 @@ def test_a_file_that_cannot_be_synced_leaves_what_was_there(
         unfinished.write_text("new")
     assert file.read_bytes() == b"1234"
     assert os.listdir(file.parent) == ["a"]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ValueError("Cannot allocate memory (os)")])
+def test_a_file_that_does_not_fit_memory_is_not_called_damaged(
+    file: Path, error: Exception
+) -> None:
+    said = "asks for more memory than there is"
+    with pytest.raises(FileFormatError, match=said), reading(file, "a table of text"):
+        raise error

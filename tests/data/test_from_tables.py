@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lastlayer.data.from_tables import import_features
+from lastlayer.data.rows import read_rows
 from lastlayer.errors import (
     DataError,
     FileFormatError,
@@ -236,3 +237,19 @@ def test_a_column_of_the_embedding_is_no_label(tmp_path, how):
     file.write_text("z_0,z_1,y\n" + "0.5,1.5,a\n0.25,0.75,b\n" * 5)
     with pytest.raises(OptionError, match=r"'z_\d' is part of the embedding \(z_0 to z_1\)"):
         import_features(file, **how)
+
+
+def test_the_only_other_column_is_the_label_and_a_split_never_is(tmp_path: Path) -> None:
+    z, path, said = [[0.0], [1.0], [2.0], [3.0]] * 2, tmp_path / "a.parquet", list[str]()
+    split = ["train"] * 6 + ["test"] * 2
+    pl.DataFrame({"z": z, "species": list("ab") * 4, "split": split}).write_parquet(path)
+    data = import_features(path, say=said.append)
+    assert data.label == "species"
+    assert "label: 'species'" in said[0]
+    birds = {"z": z, "species": list("ab") * 4, "day": range(8), "split": split}
+    pl.DataFrame(birds).write_parquet(path)
+    assert import_features(path, domains=["day"]).label == "species"
+    with pytest.raises(OptionError, match=r"other columns of .* are species, day$"):
+        import_features(path)
+    with pytest.raises(OptionError, match="name the column to learn with --label"):
+        read_rows(write(path, z=np.array(z), id=range(8)))

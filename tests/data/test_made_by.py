@@ -12,7 +12,7 @@ import lastlayer as ll
 from lastlayer import fitting
 from lastlayer.data.features import Origin
 from lastlayer.data.from_tables import import_features
-from lastlayer.errors import DataError, MergeError, OtherFeaturesWarning
+from lastlayer.errors import DataError, LabelError, MergeError, OtherFeaturesWarning
 
 ONE = Origin(backbone="resnet", weights="7becafce00", normalisation="trained")
 SAME = [Origin(), Origin(weights="7becafce00"), Origin("other data", "net", "7becafce00")]
@@ -137,3 +137,18 @@ def test_a_table_does_not_say_and_is_taken(tmp_path: Path) -> None:
     assert ll.Features.from_arrays([[0.0], [1.0]] * 4, [0, 1] * 4, made_by="vit").made_by
     clf = ll.fit(import_features(tmp_path / "b.csv", "z_*", "species", made_by="vit"))
     fitting.predict(clf, tmp_path / "b.csv", label="species")
+
+
+def test_numbers_are_no_new_classes_of_a_head_that_has_learned_text(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    z, owls, numbers = random.normal(size=(60, 4)), np.array(["owl", "emu"] * 30), [3, 4] * 30
+    clf = ll.fit(ll.Features.from_arrays(z, owls))
+    ll.Features.from_arrays(z, numbers).save(tmp_path / "a.safetensors")
+    for source in (tmp_path / "a.safetensors", [tmp_path / "a.safetensors"]):
+        with pytest.raises(
+            LabelError, match=r"must be text, .* \(emu, owl\), got only numbers: 3, 4"
+        ):
+            ll.fit(source, clf)
+    assert sorted(clf.classes_) == ["emu", "owl"]
+    mixed = ll.fit(ll.Features.from_arrays(z, ["3", "owl"] * 30))
+    assert sorted(ll.fit(tmp_path / "a.safetensors", mixed).classes_) == ["3", "4", "owl"]

@@ -50,14 +50,14 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
     except LastLayerError:
         raise
     except MemoryError as error:
-        raise FileFormatError(
-            f"expected {what}, but {place} asks for more memory than there is{after}"
-        ) from error
+        raise _too_large(what, place, after) from error
     except OSError as error:
         if error.errno is None:  # Pillow, say, of what it cannot make sense of
             raise _damaged(what, place, error, after) from error
         raise ReadError(f"cannot read {place}: {say(error)}{after}") from error
     except Exception as error:  # a damaged file may raise anything
+        if _NO_MEMORY in str(error):
+            raise _too_large(what, place, after) from error
         raise _damaged(what, place, error, after) from error
     except BaseException as error:
         # Polars panics with an error that is not an Exception: no reason to end the program.
@@ -118,6 +118,13 @@ def check_archive(path: Path, what: str) -> None:
     """Refuse a zip archive that unpacks to more than its size allows."""
     with zipfile.ZipFile(path) as archive:
         check_growth(path, sum(entry.file_size for entry in archive.infolist()), what)
+
+
+_NO_MEMORY = "Cannot allocate memory"  # how polars says that a file does not fit
+
+
+def _too_large(what: str, path: Path, after: str) -> FileFormatError:
+    return FileFormatError(f"expected {what}, but {path} asks for more memory than there is{after}")
 
 
 def _damaged(what: str, path: Path, error: BaseException, after: str) -> FileFormatError:

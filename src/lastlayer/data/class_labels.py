@@ -66,6 +66,11 @@ class ClassLabels:
 
     def like(self, names: Sequence[str]) -> Array:
         """Return labels with these names, of the type that the labels have."""
+        if self.ordered.dtype.kind in "OU" and (numbers := self._only_numbers(names)):
+            raise LabelError(
+                f"labels must be text, as those learned before ({listed(self.names, 3)}), got only "
+                f"numbers: {listed(numbers, 3)}"
+            )
         try:
             return labels_of(names, self.kind)
         except ValueError as error:
@@ -73,6 +78,13 @@ class ClassLabels:
                 f"labels must be of type {self.ordered.dtype}, as those of the classifier, got "
                 f"{', '.join(map(short, names[:3]))}"
             ) from error
+
+    def _only_numbers(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names where all of them are numbers and none of those learned is, else ()."""
+        known = self.names
+        if not names or not known or any(map(_is_number, known)) or set(names) & set(known):
+            return ()
+        return names if all(map(_is_number, names)) else ()
 
     def called(self, name: str) -> Any:
         """Return the label that a user calls by this name (``class_name``)."""
@@ -105,6 +117,10 @@ class ClassLabels:
         if kind not in "Ubiuf":
             raise LabelError(f"labels must be text or numbers, got {self.ordered.dtype}")
         return "str" if kind == "U" else self.ordered.dtype.name
+
+
+def _is_number(name: str) -> bool:
+    return name.removeprefix("-").isdecimal()
 
 
 def text_labels(names: Sequence[str]) -> Array:

@@ -50,7 +50,9 @@ def import_features(
         made_by: The name of the backbone or text model that made the embeddings.
         say: Is told what was done, sentence by sentence.
     """
-    selection = Selection(embedding=embedding, label=label, domains=domains, split=split)
+    selection = Selection(
+        embedding=embedding, label=label, domains=domains, split=split, only_other=True
+    )
     files = {"test": test, "validation": validation}
     drawn = None if test is None or isinstance(test, str | os.PathLike) else real(test, "test")
     if split is not None and drawn is not None:

@@ -38,6 +38,8 @@ class Selection:
         text: Whether the "embedding" is a text that is still to be embedded.
         columns: The names of columns that were learned, in their order: of a table that has them,
             they are the embedding where nothing else says which columns are.
+        only_other: Whether the only other column is the label, whatever it is called: for those who
+            say which it was.
     """
 
     rows: str = "train"
@@ -48,6 +50,7 @@ class Selection:
     labelled: bool = True
     text: bool = False
     columns: Sequence[str] = ()
+    only_other: bool = False
 
     def __post_init__(self) -> None:
         """Refuse names of columns that are not text."""
@@ -207,9 +210,13 @@ def only_label(table: Table, names: Sequence[str], selection: Selection) -> list
     found = [name for name in names if name.lower() in LABELS]
     if len(found) != 1 and not selection.labelled:
         return []
+    left_out = {selection.split, *selection.domains}
+    others = [name for name in names if name.lower() not in SPLITS and name not in left_out]
+    if selection.only_other and not found and len(others) == 1:
+        return others
     if len(found) != 1:
         raise OptionError(
             "name the column to learn with --label: other columns of "
-            f"{table.source} are {listed(names, 10)}"
+            f"{table.source} are {listed(others, 10)}"
         )
     return found
