@@ -105,8 +105,14 @@ def fit(
         found = corrected(found, drop, relabel)
     if sharded:
         given |= {"drop": drop, "relabel": relabel}
-    given |= {**how, "weight": weight, "broken": broken, "ray": ray, "parts": folder}
-    given |= {"accept_features": accept_features}
+    given |= {
+        **how,
+        "accept_features": accept_features,
+        "weight": weight,
+        "broken": broken,
+        "ray": ray,
+        "parts": folder,
+    }
     with stopping(outcome), bar(f"{features}, {head or like}", show=sharded, unit="rows") as tell:
         if further:
             with fitting.changing(place if head is None else Path(head), place) as clf:
