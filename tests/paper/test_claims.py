@@ -24,7 +24,7 @@ from lastlayer.paper.claim_checks import (
     similarity,
     similarity_behind,
 )
-from lastlayer.paper.claims import CLAIMS, UNKNOWN, claim_parts, claims, judge_replay
+from lastlayer.paper.claims import CLAIMS, UNKNOWN, claim_parts, claims, judge_replay, section
 from lastlayer.results import load_study as load
 from made_up import CIFAR100, LAYERS, STARTED, Stream, iid, write_study
 
@@ -145,6 +145,19 @@ def test_without_numbers_nothing_can_be_said(tmp_path: Path) -> None:
     table = claims(study)
     assert set(table["verdict"]) == {UNKNOWN}
     assert table["number"].drop_nulls().unique().to_list() == list(range(1, len(CLAIMS) + 1))
+
+
+def test_where_only_small_checks_can_be_told_the_section_says_so_and_shows_them_alone(
+    tmp_path: Path,
+) -> None:
+    untold = claims(load(write_study(tmp_path, [iid("mine", "class", 4, heads=("mean",))])))
+    check = pl.col("number").is_null() & pl.col("counts")
+    told = pl.when(check).then(pl.lit(CLOSE)).otherwise("verdict").alias("verdict")
+    assert section({"claims": untold}) is None
+    found = section({"claims": untold.with_columns(told)})
+    assert found is not None
+    assert found.words[0].startswith("This study can tell none of the paper's conclusions")
+    assert {row[0].text for row in found.tables[0].rows} == {"check"}
 
 
 CASES: list[tuple[Callable[[Numbers], Found], Numbers, str | None]] = [

@@ -342,6 +342,8 @@ def section(tables: Tables) -> Section | None:
     known = table.filter(pl.col("verdict") != UNKNOWN, "counts")
     if known.is_empty():
         return None
+    if not known["number"].count():  # a list of all that cannot be told helps nobody
+        table = table.filter(pl.col("number").is_null())
     settings = table.filter("counts")["setting"].unique(maintain_order=True).to_list()
     rows = []
     for (place, claim), part in table.group_by("number", "claim", maintain_order=True):
@@ -386,4 +388,6 @@ def _counts(known: pl.DataFrame) -> str:
         found = {v: part.filter(verdict=v).height for v in MARKS}
         listed = ", ".join(f"{n} {v}" for v, n in found.items() if n)
         said.append(f"{setting}: {listed}")
+    if not said:
+        return "This study can tell none of the paper's conclusions, only small checks beside them."
     return f"Of the paper's conclusions and its recommendation, {'; '.join(said)}."
