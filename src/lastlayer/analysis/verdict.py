@@ -10,7 +10,7 @@ fixed before the study was run again, with its earlier results known (docs/decis
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def all_hold(verdicts: Iterable[Verdict]) -> Verdict:
     >>> all_hold(["holds", "too close to call"])
     'too close to call'
     """
-    return _pick(verdicts, 0)
+    return _FROM_WORST[min(_places(verdicts))]
 
 
 def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
@@ -118,12 +118,12 @@ def any_holds(verdicts: Iterable[Verdict]) -> Verdict:
     >>> any_holds(["does not hold", "too close to call"])
     'too close to call'
     """
-    return _pick(verdicts, -1)
+    return _FROM_WORST[max(_places(verdicts))]
 
 
-def _pick(verdicts: Iterable[Verdict], place: int) -> Verdict:
+def _places(verdicts: Iterable[Verdict]) -> list[int]:
     expect(verdicts, Iterable, "verdicts", "a list of verdicts")
-    found = sorted((choice(v, _FROM_WORST, "a verdict") for v in verdicts), key=_FROM_WORST.index)
+    found = [_FROM_WORST.index(choice(verdict, _FROM_WORST, "a verdict")) for verdict in verdicts]
     if not found:
         raise DataError("a claim must have at least one part, got none")
-    return cast(Verdict, found[place])
+    return found

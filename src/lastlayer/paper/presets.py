@@ -8,6 +8,7 @@ from lastlayer.report.section import Section, Tables, Topic, by_stream
 from lastlayer.report.select import (
     HEAD,
     STREAM,
+    WHAT,
     every_option,
     in_order,
     own_options,
@@ -19,8 +20,8 @@ from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
 from lastlayer.report.table import Row, Table, across, mean_of, number, spread, words
 from lastlayer.results import Study
 
-START = texts(*STREAM, "kind", *HEAD, "name", "way")
-PRESET = texts(*STREAM, "kind", *HEAD, "name") | integers("subset")
+START = texts(*WHAT, "way")
+PRESET = texts(*WHAT) | integers("subset")
 
 
 def presets(study: Study) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from lastlayer.results.tables import deviation, head_name
 
 STREAM = ("features", "scenario", "label")
 HEAD = ("head", "mask")
+WHAT = (*STREAM, "kind", *HEAD, "name")  # a head on a stream
 OPTIONS = ("start", "gain", "batch_size")  # what a plan can choose for all heads of a block
 
 

@@ -14,7 +14,7 @@ from lastlayer.report.charts import lines, told, with_band
 from lastlayer.report.data_names import cited
 from lastlayer.report.looks import heads_of, hidden_of, place_of
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
-from lastlayer.report.select import HEAD, STREAM, in_order, percent, streams
+from lastlayer.report.select import HEAD, STREAM, WHAT, in_order, percent, streams
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
 from lastlayer.report.table import Table, mean_of, number, short, spread, words
 from lastlayer.results import Study
@@ -28,9 +28,8 @@ MEASURES = {
 TEXT = "Each head learns the tasks of a stream one after the other and never sees a task again."
 AXIS = "accuracy on all tasks, %"
 FIRST_AXIS = "accuracy on the first task, %"
-WHAT = texts(*STREAM, "kind", *HEAD, "name")
 CURVE = (
-    WHAT
+    texts(*WHAT)
     | integers(
         "n_tasks",
         "task",  # tasks learned wholly by then

@@ -13,14 +13,13 @@ from lastlayer.analysis import angles_between, interference_risk, largest_risk, 
 from lastlayer.report.charts import DATA, class_axis, names_of, sized, with_name, worst
 from lastlayer.report.data_names import cited
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
-from lastlayer.report.select import HEAD, STREAM, class_names, in_order, order_0
+from lastlayer.report.select import HEAD, STREAM, WHAT, class_names, in_order, order_0
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts
 from lastlayer.report.table import Table, number, words
 from lastlayer.results import Study
 
 CLASSES = 50  # of a table, at most: those in the greatest danger
 PAIRS = 10
-WHAT = (*STREAM, "kind", *HEAD, "name")
 PAIR = integers("class") | texts("class_name") | integers("vector") | texts("vector_name")
 MAPS: Mapping[
     str, tuple[str, Literal["viridis", "oranges"]]

@@ -16,11 +16,10 @@ from lastlayer.report.charts import DATA, FEW, WORST, class_axis, names_of, size
 from lastlayer.report.data_names import cited
 from lastlayer.report.looks import layer_scale
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
-from lastlayer.report.select import HEAD, STREAM, class_names, in_order, order_0
+from lastlayer.report.select import STREAM, WHAT, class_names, in_order, order_0
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts
 from lastlayer.results import Study
 
-WHAT = (*STREAM, "kind", *HEAD, "name")
 TASK = 45  # the task that the paper's figure 2 shows, where there are as many
 DIMENSIONS = 50
 CLASSES = 50  # of a table, at most: those that change most

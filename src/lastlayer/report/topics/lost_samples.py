@@ -7,7 +7,7 @@ from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS
 from lastlayer.report.charts import DATA, sized, told
 from lastlayer.report.looks import heads_of
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
-from lastlayer.report.select import HEAD, STREAM, in_order, streams
+from lastlayer.report.select import HEAD, STREAM, WHAT, in_order, streams
 from lastlayer.report.sheet import MEAN, Sheet, texts
 from lastlayer.report.table import Cell, Table, number, words
 from lastlayer.results import Study
@@ -45,14 +45,14 @@ def repairs(study: Study) -> pl.DataFrame:
         runs.with_columns(size.alias("size"))
         .unpivot(
             COLUMNS,
-            index=[*STREAM, "kind", *HEAD, "name", "size", "order", "seed"],
+            index=[*WHAT, "size", "order", "seed"],
             variable_name="what",
             value_name="samples",
         )
         .drop_nulls("samples")  # results of before do not know all of them
         .with_columns(pl.col("samples").cast(pl.Float64) * 100 / pl.col("size").cast(pl.Float64))
     )
-    table = long.group_by(*STREAM, "kind", *HEAD, "name", "what", maintain_order=True).agg(
+    table = long.group_by(*WHAT, "what", maintain_order=True).agg(
         pl.col("samples").mean().alias("mean"),
         deviation(pl.col("samples")).alias("deviation"),
         pl.len().cast(pl.Int64).alias("runs"),
@@ -60,7 +60,7 @@ def repairs(study: Study) -> pl.DataFrame:
     return in_order(table, "kind", *STREAM, *HEAD)
 
 
-SHEET = Sheet("repairs", texts(*STREAM, "kind", *HEAD, "name", "what") | MEAN, repairs)
+SHEET = Sheet("repairs", texts(*WHAT, "what") | MEAN, repairs)
 
 
 def section(tables: Tables) -> Section | None:
