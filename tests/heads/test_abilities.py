@@ -18,6 +18,9 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("ridge", {"half_life": 20.0}),
     ("ridge", {"per_class_scatter": True, "weigh": "classes"}),
     ("knn", {"budget": 10}),
+    ("random_ridge", {"rows": "unit"}),
+    ("random_slda", {"map": "quadratic", "width": 90, "rows": "unit"}),
+    ("random_ridge", {"map": "quadratic", "width": 90, "rows": "unit"}),
 ]
 CLAIMS = (
     test_battery.test_a_head_is_a_linear_layer_or_it_does_not_say_so,

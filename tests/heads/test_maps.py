@@ -1,6 +1,7 @@
 """Feature maps, and heads behind them: against scikit-learn, RanPAC's recursion, and by law."""
 
 import copy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import Ridge
+from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 from streams import assert_same_bits, snapshot
 from torch import Tensor
 
@@ -21,7 +23,7 @@ from lastlayer.errors import (
     UnknownNameError,
 )
 from lastlayer.heads import load_head, make_head, make_map
-from lastlayer.heads.maps import MAPS, ROWS
+from lastlayer.heads.maps import MAPS, ROWS, all_products
 from lastlayer.heads.maps.mapped_head import MappedHead
 
 H, WIDTH = 5, 60
@@ -50,6 +52,10 @@ def test_a_map_is_what_it_says(kind: str) -> None:
     rows, projection = z.double().numpy(), feature_map.projection.numpy()
     if kind == "relu":
         expected = np.maximum((rows - rows.mean(0)) / rows.std(0) @ projection.T, 0)
+    elif kind == "quadratic":
+        u = (rows - rows.mean(0)) / rows.std(0) / np.sqrt(H)
+        products = (u @ projection.T) * (u @ feature_map.second.numpy().T)
+        expected = np.hstack([np.sqrt(2) * u, products / np.sqrt(WIDTH - H)])
     else:
         distances = [np.linalg.norm(a - b) for i, a in enumerate(rows) for b in rows[:i]]
         bandwidth = sorted(distances)[(len(distances) - 1) // 2]
@@ -322,3 +328,80 @@ def test_the_budget_holds_to_the_byte(name: str) -> None:
     assert make_head(name, H, 7, width=WIDTH, budget=needed).n_classes == 7
     with pytest.raises(OptionError, match="width 60 and 7 classes"):
         make_head(name, H, 7, width=WIDTH, budget=needed - 1)
+
+
+def unit(z: Tensor) -> Tensor:
+    return z.double() / z.double().norm(dim=1, keepdim=True)
+
+
+def test_all_products_are_the_polynomial_kernel_of_degree_two() -> None:
+    z, _ = draw(30)
+    feature_map = make_map("quadratic", H, all_products(H), rows="unit")
+    assert feature_map.width == 20
+    assert not feature_map.projection.numel()
+    phi = feature_map(z)
+    expected = polynomial_kernel(unit(z).numpy(), degree=2, gamma=1.0, coef0=1.0) - 1
+    np.testing.assert_allclose((phi @ phi.mT).numpy(), expected, atol=1e-12)
+
+
+def test_random_products_are_that_kernel_on_average() -> None:
+    z, _ = draw(8)
+    expected = polynomial_kernel(unit(z).numpy(), degree=2, gamma=1.0, coef0=1.0) - 1
+    maps = (make_map("quadratic", H, 2000, seed, rows="unit") for seed in range(40))
+    found = torch.stack([(phi := one(z)) @ phi.mT for one in maps]).mean(dim=0)
+    np.testing.assert_allclose(found.numpy(), expected, atol=0.05)
+
+
+def test_fourier_features_of_unit_rows_are_a_gaussian_kernel_of_bandwidth_root_two() -> None:
+    z, _ = draw(8)
+    phi = make_map("fourier", H, 200_000, rows="unit")(z)
+    expected = rbf_kernel(unit(z).numpy(), gamma=0.25)
+    np.testing.assert_allclose((2 * phi @ phi.mT / 200_000).numpy(), expected, atol=0.02)
+
+
+@every_map
+@every_random_head
+def test_a_map_of_unit_rows_depends_on_no_row(name: str, kind: str) -> None:
+    """No rows wait for it, lengths do not matter, and heads that learned apart are merged."""
+    z, y = draw(90)
+    head, apart, last = (random_head(name, map=kind, rows="unit", seed=2) for _ in range(3))
+    assert head.rows_to_begin == 0
+    head.observe(z, y)
+    longer = torch.linspace(0.1, 9, 90)[:, None] * z.double()
+    apart.observe(longer[50:], y[50:])
+    last.observe(longer[:50], y[:50])
+    queries, _ = draw(20, seed=5)
+    expected = head(queries)
+    torch.testing.assert_close(last.merge(apart)(queries), expected, rtol=0, atol=1e-8)
+    head.observe(-z[:7], y[:7])
+    head.forget(-z[:7], y[:7])
+    torch.testing.assert_close(head(queries), expected, rtol=0, atol=1e-8)
+    assert "depends on no row" in head.proof
+    label, *_ = head.as_module(dtype=torch.float64)(queries.double())
+    assert torch.equal(label, head.predict(queries))
+
+
+@every_map
+def test_heads_of_unit_rows_go_on_from_a_file(kind: str, tmp_path: Path) -> None:
+    z, y = draw(60)
+    head = random_head("random_ridge", map=kind, rows="unit")
+    head.observe(z, y)
+    head.save(tmp_path / "head")
+    loaded = load_head(tmp_path / "head")
+    assert loaded.settings == head.settings
+    assert torch.equal(loaded(z), head(z))
+    taken = random_head("random_slda", like=head)
+    assert taken.settings["rows"] == "unit"
+    assert taken.map.alike(head.map)
+
+
+def test_settings_of_rows_as_they_are_stay_those_of_0_2() -> None:
+    assert "rows" not in random_head("random_ridge").settings
+    assert "first 1000 rows" in random_head("random_ridge").proof
+
+
+def test_a_quadratic_map_is_wider_than_its_features() -> None:
+    with pytest.raises(OptionError, match="width must be above the 5 features"):
+        random_head("random_ridge", map="quadratic", width=5)
+    with pytest.raises(OptionError, match="rows must be 'as_is' or 'unit'"):
+        random_head("random_ridge", rows="long")

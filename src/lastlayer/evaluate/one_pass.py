@@ -214,7 +214,9 @@ class _Feeder:
             return self.make().to(device)
         key = self._family(schedule)
         if key not in self.maps:
-            fresh = make_map(like.name, like.in_features, like.width, like.seed).to(device)
+            fresh = make_map(like.name, like.in_features, like.width, like.seed, like.rows).to(
+                device
+            )
             self.maps[key] = fresh.fit(self.pool.z[map_rows(schedule.tasks).to(device)])
         return self.make(like=self.maps[key]).to(device)
 

@@ -1,5 +1,14 @@
 """Random feature maps, and heads behind them: wide and fixed, read linearly, so not linear."""
 
-from lastlayer.heads.maps.feature_map import MAPS, ROWS, FeatureMap, Fourier, Relu, make_map
+from lastlayer.heads.maps.feature_map import (
+    MAPS,
+    ROWS,
+    FeatureMap,
+    Fourier,
+    Quadratic,
+    Relu,
+    all_products,
+    make_map,
+)
 
-__all__ = ["MAPS", "ROWS", "FeatureMap", "Fourier", "Relu", "make_map"]
+__all__ = ["MAPS", "ROWS", "FeatureMap", "Fourier", "Quadratic", "Relu", "all_products", "make_map"]

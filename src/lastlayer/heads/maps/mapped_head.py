@@ -35,10 +35,13 @@ class MappedHead(Head):
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
         width: the size of a mapped feature vector.
-        map: "relu" or "fourier".
+        map: "relu", "fourier" or "quadratic".
         seed: of the map's projection.
+        rows: "as_is", or "unit": each row is scaled to length 1 first, and the map depends on no
+            row: then no rows wait for it, and all is exact without a given map.
         budget: bytes that its statistics may take.
-        like: a head, or its map, to take a fixed map from; width, map and seed are then its own.
+        like: a head, or its map, to take a fixed map from; width, map, seed and rows are then its
+            own.
         **options: of the head behind the map.
     """
 
@@ -53,22 +56,30 @@ class MappedHead(Head):
         width: int,
         map: str,
         seed: int,
+        rows: str,
         budget: int,
         like: "FeatureMap | MappedHead | None",
         **options: Any,
     ) -> None:
-        chosen: dict[str, Any] = {"width": width, "map": map, "seed": seed}
+        chosen: dict[str, Any] = {"width": width, "map": map, "seed": seed, "rows": rows}
         if like is not None:
             chosen = _taken_from(like, in_features)
+        if chosen["rows"] == "as_is":  # which files of 0.2 do not say
+            del chosen["rows"]
         super().__init__(in_features, n_classes, **chosen, budget=budget, **options)
         self._check_budget(n_classes)
-        self.map = make_map(chosen["map"], in_features, chosen["width"], chosen["seed"])
+        self.map = self._make_map()
         if like is not None:
             self.map.load_state_dict(_map_of(like).state_dict())
         self.first = Memory(in_features).double()
         self._inner_options = options
         self.inner = self._make_inner()
         self._provisional: tuple[FeatureMap, StatisticsHead] | None = None
+
+    def _make_map(self) -> FeatureMap:
+        names = [name for name in ("width", "seed", "rows") if name in self.options]
+        chosen = {name: self.options[name] for name in names}
+        return make_map(self.options["map"], self.in_features, **chosen)
 
     def _make_inner(self) -> StatisticsHead:
         return self.kind(self.options["width"], self.n_classes, **self._inner_options)
@@ -120,7 +131,9 @@ class MappedHead(Head):
     @property
     def proof(self) -> str:
         """What ``forget`` can prove: as the head behind the map, of mapped features."""
-        return self.inner.proof
+        if self.map.rows == "unit":
+            return f"{self.inner.proof}; its map depends on no row"
+        return f"{self.inner.proof}; its map stays scaled to its first {ROWS} rows"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Follow to another device, but stay in float64, the kept rows too."""
@@ -219,8 +232,7 @@ class MappedHead(Head):
 
     def _fit_provisionally(self) -> tuple[FeatureMap, StatisticsHead]:
         """Make the map and the head that the rows so far would give."""
-        chosen = self.options["map"], self.in_features, self.options["width"], self.options["seed"]
-        feature_map = make_map(*chosen).to(self.seen.device)
+        feature_map = self._make_map().to(self.seen.device)
         feature_map.fit(self.first.z, provisional=True)
         inner = self._make_inner().to(self.seen.device)
         inner.observe(feature_map(self.first.z), self.first.y)
@@ -276,4 +288,4 @@ def _taken_from(like: object, in_features: int) -> dict[str, Any]:
             f"like must be a map that is fixed, got one that waits for its first {ROWS} rows: "
             "let that head observe them, or fit a map of make_map to rows of your choice"
         )
-    return {"width": found.width, "map": found.name, "seed": found.seed}
+    return {"width": found.width, "map": found.name, "seed": found.seed, "rows": found.rows}

@@ -18,8 +18,9 @@ class RandomRidgeHead(MappedHead):
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
         width: the size of a mapped feature vector; statistics take width² · 8 bytes.
-        map: "relu" or "fourier".
+        map: "relu", "fourier" or "quadratic".
         seed: of the map's projection.
+        rows: "as_is", or "unit": rows of length 1, behind a map that depends on no row.
         penalty: relative to the mean eigenvalue, or "auto": the most likely one.
         weigh: "samples" (each weighs the same) or "classes" (each class does).
         budget: bytes that its statistics may take.
@@ -44,11 +45,13 @@ class RandomRidgeHead(MappedHead):
         width: int = WIDTH,
         map: str = "relu",
         seed: int = 0,
+        rows: str = "as_is",
         penalty: Penalty = "auto",
         weigh: Weigh = "samples",
         budget: int = BUDGET,
         like: FeatureMap | MappedHead | None = None,
     ) -> None:
         shared: dict[str, Any] = {"map": map, "seed": seed, "budget": budget, "like": like}
+        shared["rows"] = rows
         own: dict[str, Any] = {"penalty": check_penalty(penalty), "weigh": weigh}
         super().__init__(in_features, n_classes, width=width, **shared, **own)

@@ -18,8 +18,9 @@ class RandomSldaHead(MappedHead):
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
         width: the size of a mapped feature vector; statistics take width² · 8 bytes.
-        map: "fourier" or "relu".
+        map: "fourier", "relu" or "quadratic".
         seed: of the map's projection.
+        rows: "as_is", or "unit": rows of length 1, behind a map that depends on no row.
         shrinkage: "oas" or a number in [0, 1].
         prior: "uniform" or "empirical".
         budget: bytes that its statistics may take.
@@ -44,11 +45,13 @@ class RandomSldaHead(MappedHead):
         width: int = WIDTH,
         map: str = "fourier",
         seed: int = 0,
+        rows: str = "as_is",
         shrinkage: float | Literal["oas"] = "oas",
         prior: Literal["uniform", "empirical"] = "uniform",
         budget: int = BUDGET,
         like: FeatureMap | MappedHead | None = None,
     ) -> None:
         shared: dict[str, Any] = {"map": map, "seed": seed, "budget": budget, "like": like}
+        shared["rows"] = rows
         own: dict[str, Any] = {"shrinkage": shrinkage, "prior": prior}
         super().__init__(in_features, n_classes, width=width, **shared, **own)
