@@ -118,6 +118,19 @@ def test_validation_rows_choose_and_are_not_learned():
     assert advice.curves["accuracy"].drop_nulls().len() == 2
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["sources", "no-sources"])
+def test_sources_stay_together_beside_validation_rows(known):
+    data = blobs(n=400, noise=1.0, source=torch.arange(400) // 8)
+    more = blobs(n=600, noise=1.0, seed=1)
+    labels = {"y": more.train.y} | ({"source": torch.arange(600) // 100} if known else {})
+    fresh = ll.FeatureSet(more.train.z, labels)
+    data = replace(data, validation=fresh)
+    advice = ll.advise(data, heads=["slda", "cosine"], group="source")
+    assert advice.data.group[:400].tolist() == data.train.labels["source"].tolist()
+    assert len(advice.data.group[400:].unique()) == (6 if known else 600)
+    assert "of 600 validation rows right" in advice.answer
+
+
 def test_few_validation_rows_are_looked_at_after_the_choice():
     data = blobs(n=600, noise=2.0)
     few = replace(data, validation=data.test)

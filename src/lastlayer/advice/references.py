@@ -139,7 +139,7 @@ def on_fresh_rows(
     """
     if rows is None:
         return None
-    whole, split = judged_by(replace(stream, source=None), rows)
+    whole, split = judged_by(replace(stream, group=None), rows)
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     rates = {name: judgement.verdicts[name].lr for name in heads}
     found = judge(whole, heads, seed=seed, splits=[split], rates=rates, curves=False)

@@ -205,27 +205,14 @@ def _linear(advice: "Advice") -> list[str]:
     choice, why, references = advice.choice, advice.why, advice.references
     if LINEAR not in choice.scores.names:
         return []
-    said = []
-    reached = _percent(choice.scores.of(LINEAR))
-    fall = references.fall(LINEAR)
+    reached, fall = _percent(choice.scores.of(LINEAR)), references.fall(LINEAR)
     falls = fall is not None and fall.low > 0 and fall.value >= MARGIN
-    if fall is None:
-        said.append(f"An ordinary linear layer reaches {reached}.")
-    elif falls:
-        said.append(
-            f"An ordinary linear layer falls to {reached}: {fall} points below the same layer "
-            "trained on everything at once."
-        )
-    elif fall.low > 0:
-        said.append(
-            f"An ordinary linear layer reaches {reached}, {fall} points below the same layer "
-            "trained on everything at once."
-        )
-    else:
-        said.append(
-            f"An ordinary linear layer reaches {reached}, no less than when trained on everything "
-            f"at once ({fall} points)."
-        )
+    text = f"An ordinary linear layer {'falls to' if falls else 'reaches'} {reached}"
+    if fall is not None and fall.low > 0:
+        text += f", {fall} points below the same layer trained on everything at once"
+    elif fall is not None:
+        text += f", no less than when trained on everything at once ({fall} points)"
+    said = [f"{text}."]
     if falls:
         lost = {name: share for name, share in why.repairs.items() if share >= 0.001}
         if lost:

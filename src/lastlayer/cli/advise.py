@@ -168,21 +168,16 @@ def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
     from lastlayer.catalogue import size_in_words
 
     yield "head", "right", "behind", "keeps", "prediction", ""
-    lines: dict[str, list[dict[str, object]]] = {}
-    for row in advice.table.iter_rows(named=True):
-        lines.setdefault(str(row["alike"]), []).append(row)
-    for rows in lines.values():
-        first = rows[0]
-        behind = first["behind"]
-        others = ", ".join(str(row["head"]) for row in rows[1:])
+    for rows in advice.table.partition_by("alike", maintain_order=True):
+        first, *rest = rows.to_dicts()
+        others = ", ".join(row["head"] for row in rest)
         alike = f"same answers: {others}" if others else ""
-        verdict = str(first["verdict"])
-        unmet = f"{verdict}: {first['unmet']}" if first["unmet"] else verdict
+        verdict = ": ".join(filter(None, (first["verdict"], first["unmet"])))
         yield (
-            str(first["head"]),
-            f"{100 * float(str(first['accuracy'])):.1f}",
-            "" if behind is None else f"{100 * float(str(behind)):.1f}",
-            size_in_words(float(str(first["memory"]))),
-            time_in_words(float(str(first["latency"]))),
-            "; ".join(filter(None, (unmet, alike))),
+            first["head"],
+            f"{100 * first['accuracy']:.1f}",
+            "" if first["behind"] is None else f"{100 * first['behind']:.1f}",
+            size_in_words(first["memory"]),
+            time_in_words(first["latency"]),
+            "; ".join(filter(None, (verdict, alike))),
         )

@@ -208,9 +208,11 @@ def judged_by(stream: Stream, rows: FeatureSet) -> tuple[Stream, Split]:
         name: torch.cat([own, rows.labels.get(name, torch.full((m,), -1))])
         for name, own in stream.columns.items()
     }
-    group = None
-    if stream.source is not None and stream.group is not None and stream.source in rows.labels:
-        group = torch.cat([stream.group, rows.labels[stream.source]])
+    group = stream.group
+    if group is not None:
+        # Without the column, each of the other rows is a source of its own.
+        alone = int(group.max()) + 1 + torch.arange(m)
+        group = torch.cat([group, rows.labels.get(stream.source or "", alone)])
     whole = replace(
         stream,
         y=torch.cat([stream.y, y]),
