@@ -33,6 +33,27 @@ Object.fromEntries([...document.querySelectorAll("figure")].map((figure) => {
     .map((it) => Math.max(box.left - it.left, it.right - box.right)))];
 }))
 """
+# How faint the faintest text of the page is: WCAG's ratio of its colour to that of its ground.
+CONTRAST = """
+(() => {
+  const parts = (colour) => colour.match(/[0-9.]+/g).map(Number);
+  const light = (colour) => parts(colour).slice(0, 3).map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = getComputedStyle(at).backgroundColor;
+      if ((parts(colour)[3] ?? 1) > 0) return colour;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const read = [...document.querySelectorAll("h1, h2, h3, p, a, li, td, th, button, summary, pre")];
+  return Math.min(...read.filter((each) => each.textContent.trim() && each.offsetParent)
+    .map((each) => [light(getComputedStyle(each).color), light(ground(each))])
+    .map(([text, behind]) =>
+      (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05)));
+})()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +87,20 @@ def fine(opened: Browser, page: Path, width: int) -> None:
 
 def test_it_draws_everything_and_asks_for_nothing(opened: Browser, folder: Path) -> None:
     fine(opened, folder / "report.html", 1280)
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_all_text_can_be_read_in_the_light_and_in_the_dark(
+    opened: Browser, folder: Path, look: str
+) -> None:
+    fine(opened, folder / "report.html", 1000)
+    wanted = [{"name": "prefers-color-scheme", "value": look}]
+    opened.send("Emulation.setEmulatedMedia", features=wanted)
+    ground = opened.run("getComputedStyle(document.body).backgroundColor")
+    contrast = opened.run(CONTRAST)
+    opened.send("Emulation.setEmulatedMedia", features=[])
+    assert (ground == "rgb(255, 255, 255)") == (look == "light")
+    assert contrast >= 4.5  # what WCAG asks for
 
 
 def test_it_fits_a_phone(opened: Browser, folder: Path) -> None:
