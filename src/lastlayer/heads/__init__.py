@@ -11,6 +11,7 @@ from lastlayer.catalogue import card_of, split_name
 from lastlayer.core.checks import choice, kind_of
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.calibration import Calibration
+from lastlayer.heads.file_state import check_state
 from lastlayer.heads.gradient.gradient_head import GradientHead
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.head_file import HeadFile, read_head
@@ -104,7 +105,9 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
     """Make the head that a file describes."""
     try:
-        head = make_head(file.name, **file.settings)
+        make = partial(make_head, file.name, **file.settings)
+        check_state(lambda n_classes: make(n_classes=n_classes), file.state)
+        head = make()
         head.class_names = file.parts.get("class_names")
         head.load_state_dict(file.state)
         put_back(head, file.solved)

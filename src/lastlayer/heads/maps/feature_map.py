@@ -2,8 +2,8 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import ClassVar, Self
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -46,8 +46,9 @@ class FeatureMap(Precise, ABC):
         width, in_features = whole(width, "a width", least=1), whole(in_features, "in_features", 1)
         self.seed = seed = whole(seed, "a seed", least=0)
         random = np.random.Generator(np.random.PCG64(seed))
-        drawn = random.standard_normal((self._directions(in_features, width), in_features))
-        self.register_buffer("projection", torch.from_numpy(drawn))
+        directions = self._directions(in_features, width)
+        drawn = _filled(random.standard_normal, directions, in_features)
+        self.register_buffer("projection", drawn)
         self._draw(random)
         for name in ("centre", "scale"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.float64))
@@ -165,7 +166,7 @@ class Fourier(FeatureMap):
     offset: Tensor  # (width,) uniform from 0 to 2π
 
     def _draw(self, random: np.random.Generator) -> None:
-        self.register_buffer("offset", torch.from_numpy(2 * np.pi * random.random(self.width)))
+        self.register_buffer("offset", 2 * np.pi * _filled(random.random, self.width))
 
     def _measure(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         distances = torch.pdist(rows)
@@ -206,8 +207,7 @@ class Quadratic(FeatureMap):
         return 0 if width == all_products(in_features) else width - in_features
 
     def _draw(self, random: np.random.Generator) -> None:
-        drawn = random.standard_normal(tuple(self.projection.shape))
-        self.register_buffer("second", torch.from_numpy(drawn))
+        self.register_buffer("second", _filled(random.standard_normal, *self.projection.shape))
 
     def _measure(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         centre, scale = _one_by_one(rows)
@@ -248,6 +248,12 @@ class Quadratic(FeatureMap):
             products = products * factor
         linear = z * torch.full((self.in_features,), root, dtype=torch.float64)
         return graph.add("Concat", linear, products, axis=1)
+
+
+def _filled(draw: Callable[..., Any], *shape: int) -> Tensor:
+    """Return random numbers; of a map without memory, which has no values, none are drawn."""
+    made = torch.empty(shape, dtype=torch.float64)
+    return made if made.is_meta else made.copy_(torch.from_numpy(draw(shape)))
 
 
 MAPS: Mapping[str, type[FeatureMap]] = {"relu": Relu, "fourier": Fourier, "quadratic": Quadratic}
