@@ -105,7 +105,7 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 def head_of(file: HeadFile, path: str | os.PathLike[str]) -> Head:
     """Make the head that a file describes."""
     try:
-        make = partial(make_head, file.name, **file.settings)
+        make = partial(make_head, file.name, **{**file.settings, "n_classes": 0})
         check_state(lambda n_classes: make(n_classes=n_classes), file.state)
         head = make()
         head.class_names = file.parts.get("class_names")

@@ -126,7 +126,8 @@ class Calibration:
         try:
             living = document.get("living")
             found = cls(**{**document, "ranks": tuple(document["ranks"]),
-                           "novelty": tuple(document["novelty"]),
+                           "novelty": tuple(map(float, document["novelty"])),
+                           "temperature": real(document["temperature"], "temperature"),
                            "living": None if living is None else _living(living)})  # fmt: skip
             found._check()
             if found.reference is not None:

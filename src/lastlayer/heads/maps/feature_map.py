@@ -103,6 +103,12 @@ class FeatureMap(Precise, ABC):
         scale = self.scale.expand(self.in_features)  # no one number: see power_of_two
         return self._bend_graph((z - self.centre) / scale)
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        sizes = self.centre.numel(), self.scale.numel()
+        if sizes not in {(0, 0), (self.in_features, 1), (self.in_features,) * 2}:
+            args[-1].append(f"expected a centre and a scale of {self.in_features}, got {sizes}")
+
     def rearrange(self, columns: Tensor) -> None:
         """Read column ``columns[j]`` of features, as they were, in column j."""
         self.projection, self.centre = self.projection[:, columns], self.centre[columns]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from lastlayer.heads.neighbours.row_budget import RANKS, Budget
 from lastlayer.heads.neighbours.storing_head import StoringHead
 
 _ROWS, _SPARE = 4096, 8  # in a graph: rows of one product, candidates beyond the voters
+_OF_EACH_ROW = ("memory.y", "budget.priority")  # in the state of a head with a budget
 _BLOCK = 1 << 20  # logits, or neighbours, that are made at once
 
 
@@ -104,6 +106,12 @@ class KnnHead(StoringHead):
             keeps_samples=True, order_free=whole, merges=whole, forgets=whole, forgets_class=True,
             leaves_out=whole, weighs=True,
         )  # fmt: skip
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        sizes = {len(state_dict.get(prefix + name, ())) for name in _OF_EACH_ROW}
+        if self.budget is not None and len(sizes) > 1:
+            args[-1].append(f"expected as many rows in {' and '.join(_OF_EACH_ROW)}, got {sizes}")
 
     def _why_not(self, ability: str) -> str:
         return "its budget has dropped rows; one with preset 'exact' and no budget can"
