@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= PASSIVE
 # What `make study` runs.
 STUDY = $(BIN)/lastlayer run
 
-.PHONY: study test types quick test-all test-images test-extras docs wheel-check fuzz kills gallery bench-avalanche clean
+.PHONY: study test types quick test-all test-images test-extras test-serve docs wheel-check fuzz kills gallery bench-avalanche clean
 
 study: .venv/.ready
 	$(STUDY)
@@ -55,6 +55,11 @@ test-extras .venv-extras/.dev: BIN = .venv-extras/bin
 test-extras: .venv-extras/.dev
 	$(BIN)/pytest -n auto tests_extras --ignore-glob '*/test_ray*.py'
 	$(BIN)/pytest -n 0 tests_extras/test_ray*.py
+
+# The service: its protocol, hostile clients, tritonclient, a browser, and 200 kills.
+test-serve .venv-serve/.dev: BIN = .venv-serve/bin
+test-serve: .venv-serve/.dev
+	PYTHONPATH=.:tests $(BIN)/pytest -n 2 --dist loadfile tests_serve
 
 # The docs as a site that opens from disk, without a network: site/index.html. Links are checked.
 docs .venv-docs/.ready: BIN = .venv-docs/bin
@@ -117,7 +122,7 @@ bench-avalanche: .venv-avalanche/.bench
 	$(BIN)/python -m benchmarks.avalanche
 
 clean:
-	rm -rf .venv .venv-images .venv-extras .venv-avalanche .venv-docs .venv-wheel site build dist src/*.egg-info
+	rm -rf .venv .venv-images .venv-extras .venv-serve .venv-avalanche .venv-docs .venv-wheel site build dist src/*.egg-info
 
 # Stamps: made again whenever what is to be installed has changed. The build uses the pinned
 # setuptools of .venv, so that the package itself is built from pinned versions too.
@@ -146,6 +151,16 @@ clean:
 	@$(INSTALL) -c constraints.txt -c constraints-extras.txt --no-build-isolation -e '.[text,ray,dev]' datasets
 	@touch $@
 
+TRITON = tritonclient geventhttpclient gevent greenlet zope-event zope-interface brotli certifi \
+  python-rapidjson urllib3
+.venv-serve/.dev: .venv-serve/.made pyproject.toml constraints.txt constraints-serve.txt
+	@echo "installing lastlayer with its service and tritonclient into .venv-serve (minutes)"
+	@$(INSTALL) -c constraints.txt setuptools torch
+	@$(INSTALL) -c constraints.txt -c constraints-serve.txt --no-build-isolation -e '.[serve,dev]'
+	@# Without its own dependencies: it wants an older ml-dtypes than onnx has here.
+	@$(INSTALL) --no-deps -c constraints-serve.txt $(TRITON)
+	@touch $@
+
 .venv-avalanche/.bench: .venv-avalanche/.made pyproject.toml constraints.txt \
     benchmarks/constraints-avalanche.txt
 	@echo "installing lastlayer and Avalanche into .venv-avalanche (several GB: minutes)"
@@ -153,7 +168,7 @@ clean:
 	@$(INSTALL) -c constraints.txt -c benchmarks/constraints-avalanche.txt --no-build-isolation avalanche-lib -e .
 	@touch $@
 
-.venv/.made .venv-images/.made .venv-extras/.made .venv-avalanche/.made .venv-docs/.made:
+.venv/.made .venv-images/.made .venv-extras/.made .venv-serve/.made .venv-avalanche/.made .venv-docs/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "lastlayer needs Python 3.11 or later; '$(PYTHON)' is:" \
 	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12"; exit 1; }

@@ -86,6 +86,7 @@ def start(*arguments: object) -> Service:
         if found := re.match(r"listening on (http://\S+)", line):
             return Service(process, found[1], said)
     process.wait()
+    process.stdout.close()
     raise AssertionError("".join(said))
 
 

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Route
 
 from lastlayer.core.version import __version__
 from lastlayer.live.live_head import LiveHead
-from lastlayer.live.service.bodies import Bodies, content_type, parse_json
+from lastlayer.live.service.bodies import Bodies, parse_json
 from lastlayer.live.service.refusal import Refusal, says
 from lastlayer.live.snapshot import Answer
 
@@ -105,9 +105,7 @@ def _split(request: Request, body: bytes) -> tuple[dict[str, Any], bytes]:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refusal(415, "the body must not be compressed")
     length = request.headers.get(LENGTH)
-    if length is None:
-        if content_type(request) != "application/json":
-            raise Refusal(415, f"the content type must be application/json, or name {LENGTH}")
+    if length is None:  # JSON, whatever it says it is: tritonclient says nothing
         return parse_json(body), b""
     if not length.isascii() or not length.isdigit() or int(length[:20]) > len(body):
         raise Refusal(400, f"{LENGTH} must be a number of bytes of the body")

@@ -32,7 +32,9 @@ class Patient(H11Protocol):
         self._await_header()
         self.silent[self] = None
         if len(self.connections) > self.most:
-            next(iter(self.silent)).transport.abort()
+            longest = next(iter(self.silent))
+            del self.silent[longest]  # it is told to go; the next one too many takes another
+            longest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
