@@ -1,0 +1,259 @@
+"""The service beside a bare echo of the same bodies, and beside what one would write instead.
+
+python -m benchmarks.serve predict [--requests 2000]   single rows, 768 features, 100 classes
+python -m benchmarks.serve learn   [--requests 300]    1 and 100 rows a request, on the disk
+python -m benchmarks.serve loop    [--rows 1000]       predicted, then learned, without a server
+python -m benchmarks.serve start   [--rows 100000]     with a journal of so many rows
+python -m benchmarks.serve memory  [--requests 100000] resident bytes after a tenth, and after all
+
+The echo is Starlette on uvicorn; the other is FastAPI with scikit-learn's partial_fit, which writes
+a joblib file after every request that it learns from. Clients share the machine with the service.
+Needs: pip install -e '.[serve]' fastapi
+"""
+
+# ruff: noqa: PLC0415  (each command imports what it compares, and no more)
+
+import argparse
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+H, CLASSES = 768, 100
+
+
+def rows(n: int, h: int = H, classes: int = CLASSES, seed: int = 0) -> tuple[np.ndarray, list[str]]:
+    random = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    centres = np.random.default_rng(99).normal(size=(classes, h))
+    return centres[y] + random.normal(size=(n, h)), [f"c{c}" for c in y]
+
+
+def ours(folder: Path) -> list[str]:
+    import lastlayer as ll
+
+    ll.HeadClassifier("slda").fit(*rows(4000)).save(folder / "h.safetensors")
+    serve = ["-m", "lastlayer", "serve", str(folder / "h.safetensors")]
+    return [*serve, "--store", str(folder / "live"), "--port", "0"]
+
+
+def other(name: str) -> Callable[[Path], list[str]]:
+    return lambda folder: ["-m", "benchmarks.serve", name, "--folder", str(folder)]
+
+
+def run_echo(_: Path) -> object:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+
+    async def echo(request: Request) -> Response:
+        return Response(await request.body(), media_type="application/json")
+
+    return Starlette(routes=[Route(f"/{verb}", echo, methods=["POST"]) for verb in VERBS])
+
+
+def run_rival(folder: Path) -> object:
+    import joblib
+    from fastapi import FastAPI
+    from pydantic import BaseModel
+    from sklearn.linear_model import SGDClassifier
+
+    app, lock, file = FastAPI(), threading.Lock(), folder / "model.joblib"
+    z, y = rows(4000)
+    model = SGDClassifier(loss="log_loss").fit(z, y)
+
+    class Body(BaseModel):
+        rows: list[list[float]]
+        labels: list[str] = []
+
+    def predict(body: Body) -> dict[str, object]:
+        probable = model.predict_proba(np.array(body.rows))
+        return {"labels": model.classes_[probable.argmax(1)].tolist(),
+                "probabilities": probable.max(1).tolist()}  # fmt: skip
+
+    def learn(body: Body) -> dict[str, object]:
+        with lock:
+            model.partial_fit(np.array(body.rows), body.labels)
+            joblib.dump(model, file)
+        return {"rows": len(body.rows)}
+
+    app.post("/predict")(predict)
+    app.post("/learn")(learn)
+    return app
+
+
+VERBS = ("predict", "learn")
+OTHERS = {"echo": run_echo, "rival": run_rival}
+NAMES = {"ours": "lastlayer serve", "echo": "bare echo", "rival": "FastAPI + partial_fit + joblib"}
+
+
+@contextmanager
+def serving(name: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    with tempfile.TemporaryDirectory() as folder:
+        command = (ours if name == "ours" else other(name))(Path(folder))
+        process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        port = next(int(line.rsplit(":", 1)[1]) for line in process.stdout if "http://" in line)
+        try:
+            yield port, process
+        finally:
+            process.terminate()
+            process.wait()
+            process.stdout.close()
+
+
+def ask(line: http.client.HTTPConnection, verb: str, body: bytes) -> None:
+    line.request("POST", f"/{verb}", body, {"content-type": "application/json"})
+    answer = line.getresponse()
+    content = answer.read()
+    assert answer.status == 200, content
+
+
+def times(port: int, verb: str, bodies: list[bytes], clients: int, requests: int) -> np.ndarray:
+    """Return the seconds of each request, asked by so many clients at once."""
+    found: list[float] = []
+
+    def client(number: int) -> None:
+        line = http.client.HTTPConnection("127.0.0.1", port)
+        for place in range(number, requests, clients):
+            begin = time.perf_counter()
+            ask(line, verb, bodies[place % len(bodies)])
+            found.append(time.perf_counter() - begin)
+        line.close()
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return np.array(found)
+
+
+def predict(requests: int) -> None:
+    z, _ = rows(200, seed=1)
+    bodies = [json.dumps({"rows": [row]}).encode() for row in z.tolist()]
+    print(f"{'single-row predictions':32} clients  p50 ms  p99 ms  a second")
+    for name in ("ours", "echo", "rival"):
+        with serving(name) as (port, _):
+            times(port, "predict", bodies, 1, 200)
+            for clients in (1, 8):
+                begin = time.perf_counter()
+                took = 1e3 * times(port, "predict", bodies, clients, requests)
+                rate = requests / (time.perf_counter() - begin)
+                middle, high = np.percentile(took, [50, 99])
+                print(f"{NAMES[name]:32} {clients:7} {middle:7.2f} {high:7.2f} {rate:9.0f}")
+
+
+def learn(requests: int) -> None:
+    z, y = rows(2000, seed=2)
+    print(f"{'learned rows a second':32} rows a request  clients  rows a second")
+    for name in ("ours", "rival"):
+        with serving(name) as (port, _):
+            for each in (1, 100):
+                pieces = range(0, len(z), each)
+                bodies = [json.dumps({"rows": z[i : i + each].tolist(), "labels": y[i : i + each]})
+                          .encode() for i in pieces]  # fmt: skip
+                for clients in (1, 8):
+                    begin = time.perf_counter()
+                    times(port, "learn", bodies, clients, requests)
+                    rate = requests * each / (time.perf_counter() - begin)
+                    print(f"{NAMES[name]:32} {each:14} {clients:8} {rate:14.0f}")
+
+
+def loop(n: int) -> None:
+    """Predict a row and then learn it, one after the other: 384 features, 150 classes."""
+    import lastlayer as ll
+    from lastlayer.live import LiveHead
+
+    z, y = rows(4500, 384, 150)
+    new, labels = rows(n, 384, 150, seed=1)
+    titles = "in a store  rows a second  CPU ms a row  behind at the end"
+    print(f"{'predicted, then learned':24} {titles}")
+    for head in ("mean", "slda", "random_slda", "random_ridge"):
+        clf = ll.HeadClassifier(head, random_state=0).fit(z, y)
+        for store in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                with LiveHead(clf, Path(folder) / "live" if store else None) as live:
+                    begin, work = time.perf_counter(), time.process_time()
+                    for row, label in zip(new, labels, strict=True):
+                        live.predict(row[None])
+                        live.learn(row[None], [label])
+                    rate = n / (time.perf_counter() - begin)
+                    cpu = 1e3 * (time.process_time() - work) / n
+                    behind = live.change - live.through
+                kept = "yes" if store else "no"
+                print(f"{head:24} {kept:>10} {rate:14.0f} {cpu:13.2f} {behind:10} changes")
+
+
+def start(n: int) -> None:
+    """Start with a journal of so many rows, which takes a service that never wrote a checkpoint."""
+    import lastlayer as ll
+    from lastlayer.live import LiveHead, writer
+
+    writer.ROWS = writer.BYTES = 1 << 60
+    z, y = rows(1000)
+    with tempfile.TemporaryDirectory() as folder:
+        live, killed = Path(folder) / "live", Path(folder) / "killed"
+        with LiveHead(ll.HeadClassifier("slda").fit(z, y), live) as head:
+            for place in range(0, n, 100):
+                head.learn(z[place % 1000 : place % 1000 + 100], y[place % 1000 :][:100])
+            shutil.copytree(live, killed)
+        begin = time.perf_counter()
+        again = LiveHead(None, killed)
+        took = time.perf_counter() - begin
+        print(f"a start with {n:,} rows in the journal: {took:.1f} s, change {again.change}")
+        again.close()
+
+
+def memory(requests: int) -> None:
+    z, y = rows(100, seed=3)
+    bodies = [json.dumps({"rows": [row]}).encode() for row in z.tolist()]
+    pairs = zip(z.tolist(), y, strict=True)
+    both = [json.dumps({"rows": [row], "labels": [label]}).encode() for row, label in pairs]
+    with serving("ours") as (port, process):
+        for count in (requests // 10, requests):
+            done = 0 if count < requests else requests // 10
+            times(port, "predict", bodies, 4, (count - done) * 9 // 10)
+            times(port, "learn", both, 4, (count - done) // 10)
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            resident = int(status.partition("VmRSS:")[2].split()[0]) / 1024
+            print(f"after {count:,} requests, one in ten learned from: {resident:.0f} MiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["predict", "learn", "loop", "start", "memory", *OTHERS])
+    parser.add_argument("--requests", type=int)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--folder", type=Path)
+    given = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if given.what in OTHERS:
+        import uvicorn
+
+        config = uvicorn.Config(OTHERS[given.what](given.folder), port=0, access_log=False)
+        server = uvicorn.Server(config)
+        place = config.bind_socket()
+        print(f"listening on http://127.0.0.1:{place.getsockname()[1]}", flush=True)
+        server.run(sockets=[place])
+        return
+    work = {"predict": (predict, given.requests or 2000), "learn": (learn, given.requests or 300),
+            "loop": (loop, given.rows or 1000), "start": (start, given.rows or 100_000),
+            "memory": (memory, given.requests or 100_000)}  # fmt: skip
+    do, amount = work[given.what]
+    do(amount)
+
+
+if __name__ == "__main__":
+    main()
