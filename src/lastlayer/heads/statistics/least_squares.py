@@ -75,17 +75,16 @@ class _Tridiagonal(Reduced):
     """By Householder's reduction G = P T Pᵀ, T tridiagonal: 4/3 h³ operations, no eigenvectors."""
 
     def __init__(self, gram: Tensor, cross: Tensor) -> None:
-        from scipy.linalg import eigvalsh_tridiagonal, lapack  # noqa: PLC0415  (CPU only)
+        from scipy.linalg import lapack  # noqa: PLC0415  (CPU only)
+
+        from lastlayer.core.lapack import eigenvalues, tridiagonal  # noqa: PLC0415
 
         self._lapack = lapack
-        h = len(gram)
         # LAPACK's matrices lie in columns; a symmetric one is the same, and may be overwritten.
-        work, _ = lapack.dsytrd_lwork(h, lower=1)
-        reduced, self._d, self._e, self._tau, _ = lapack.dsytrd(
-            gram.numpy().copy().T, lower=1, lwork=int(work), overwrite_a=1
-        )
+        reduced = gram.numpy().copy().T
+        self._d, self._e, self._tau = tridiagonal(reduced)
         self._reflectors = np.asfortranarray(reduced[1:, :-1])
-        values = eigvalsh_tridiagonal(self._d, self._e, lapack_driver="sterf")
+        values = eigenvalues(self._d, self._e)
         self.values = torch.from_numpy(values).clamp(min=0)
         self.cross = torch.from_numpy(self._rotate("T", cross.numpy()))
 
