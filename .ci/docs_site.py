@@ -28,6 +28,7 @@ NAV: dict[str, list[str]] = {
     "How do I use it?": [
         "use.md",
         "unknown.md",
+        "serve.md",
         "watch.md",
         "scikit-learn.md",
         "scale.md",

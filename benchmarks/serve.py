@@ -18,6 +18,7 @@ import http.client
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -120,12 +121,25 @@ def ask(line: http.client.HTTPConnection, verb: str, body: bytes) -> None:
     assert answer.status == 200, content
 
 
+def connected(port: int) -> http.client.HTTPConnection:
+    """Return a line to a service, which may have to begin yet, that sends at once what it has."""
+    while True:
+        line = http.client.HTTPConnection("127.0.0.1", port)
+        try:
+            line.connect()
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+        else:
+            line.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return line
+
+
 def times(port: int, verb: str, bodies: list[bytes], clients: int, requests: int) -> np.ndarray:
     """Return the seconds of each request, asked by so many clients at once."""
     found: list[float] = []
 
     def client(number: int) -> None:
-        line = http.client.HTTPConnection("127.0.0.1", port)
+        line = connected(port)
         for place in range(number, requests, clients):
             begin = time.perf_counter()
             ask(line, verb, bodies[place % len(bodies)])
@@ -209,10 +223,10 @@ def start(n: int) -> None:
             for place in range(0, n, 100):
                 head.learn(z[place % 1000 : place % 1000 + 100], y[place % 1000 :][:100])
             shutil.copytree(live, killed)
-        begin = time.perf_counter()
+        begin, work = time.perf_counter(), time.process_time()
         again = LiveHead(None, killed)
-        took = time.perf_counter() - begin
-        print(f"a start with {n:,} rows in the journal: {took:.1f} s, change {again.change}")
+        took, cpu = time.perf_counter() - begin, time.process_time() - work
+        print(f"a start with {n:,} rows in the journal: {took:.1f} s, {cpu:.1f} s of CPU")
         again.close()
 
 
@@ -242,7 +256,8 @@ def main() -> None:
     if given.what in OTHERS:
         import uvicorn
 
-        config = uvicorn.Config(OTHERS[given.what](given.folder), port=0, access_log=False)
+        app = OTHERS[given.what](given.folder)
+        config = uvicorn.Config(app, port=0, access_log=False, log_level="warning")
         server = uvicorn.Server(config)
         place = config.bind_socket()
         print(f"listening on http://127.0.0.1:{place.getsockname()[1]}", flush=True)
