@@ -260,6 +260,7 @@ def main() -> None:
         config = uvicorn.Config(app, port=0, access_log=False, log_level="warning")
         server = uvicorn.Server(config)
         place = config.bind_socket()
+        place.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as ours
         print(f"listening on http://127.0.0.1:{place.getsockname()[1]}", flush=True)
         server.run(sockets=[place])
         return

@@ -44,6 +44,9 @@ def listen(host: str, port: int) -> socket.socket:
         found = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise OptionError(f"cannot listen on {host} port {port}: {say(error)}") from error
+    # Connections inherit it. asyncio sets it for sockets that name their protocol only; without it
+    # an answer waits 40 ms for the client to acknowledge its header.
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return found
 
 
