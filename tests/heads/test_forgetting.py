@@ -5,8 +5,8 @@ import torch
 from streams import assert_same_bits, snapshot
 
 from lastlayer.catalogue import all_heads, card_of
-from lastlayer.errors import DataError, LastLayerError
-from lastlayer.heads import make_head
+from lastlayer.errors import DataError, LastLayerError, UnsupportedError
+from lastlayer.heads import make_head, options_of
 from lastlayer.heads.statistics.possible import precision
 
 
@@ -129,3 +129,19 @@ def test_a_class_to_forget_is_a_number(label: object) -> None:
     head.observe(torch.rand(6, 2), torch.tensor([0, 1] * 3))
     with pytest.raises(LastLayerError, match="class"):
         head.forget_class(label)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["slda", "ridge", "random_ridge", "random_slda"])
+def test_what_to_do_in_place_of_forgetting_a_class_can_be_done(name: str) -> None:
+    head = make_head(name, 4)
+    with pytest.raises(UnsupportedError, match=r"call forget\(z, y\) with the samples") as caught:
+        head.forget_class(0)
+    named = "per_class_scatter=True" in str(caught.value)
+    assert named == ("per_class_scatter" in options_of(name))
+
+
+def test_a_forgotten_class_is_marked() -> None:
+    head = make_head("qda", 2)
+    head.observe(torch.randn(9, 2, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 3)
+    head.forget_class(1)
+    assert head.as_module().about["not_learned"] == [1]

@@ -91,6 +91,9 @@ def _show_head(file: Path, every: bool) -> None:
     names = [class_name(label) for label in labels]
     if head.class_counts is not None:
         about = {"samples": head.class_counts.tolist()}
+        if not bool(head.seen.all()):
+            marks = ["" if known else "not learned, or forgotten" for known in head.seen.tolist()]
+            about |= {"": [*marks, *["not learned"] * (len(names) - len(marks))]}
     else:
         seen = [*head.seen.tolist(), *[False] * len(names)]
         about = {"": ["" if known else "not seen" for known in seen]}

@@ -68,6 +68,8 @@ def as_module(
             "head": head.name,
             "in_features": head.in_features,
             "class_names": head.class_names or [str(c) for c in range(head.n_classes)],
+            # Classes that were only declared, or that were forgotten.
+            "not_learned": (~head.seen).nonzero().flatten().tolist(),
             "calibrated": calibration is not None,
             "temperature": head.temperature,
             "unknown": unknown,

@@ -14,7 +14,7 @@ from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head
 from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
 from lastlayer.heads.neighbours.stored_rows import Memory
-from lastlayer.heads.statistics.statistics_head import StatisticsHead, check_budget
+from lastlayer.heads.statistics.statistics_head import ONE_SCATTER, StatisticsHead, check_budget
 from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning
 
 WIDTH = 2000
@@ -92,6 +92,8 @@ class MappedHead(Head):
         return Abilities(**of_map)
 
     def _why_not(self, ability: str) -> str:
+        if ability == "forgets_class":
+            return ONE_SCATTER
         return self.inner._why_not(ability)
 
     @property

@@ -25,6 +25,9 @@ from lastlayer.heads.statistics.waiting import most_waiting
 from lastlayer.heads.undo import AllOrNothing, learning
 
 SOLUTION = ("weight", "bias", "centre")
+ONE_SCATTER = (
+    "it keeps one scatter for all classes; call forget(z, y) with the samples of the class"
+)
 BUDGET = 2 << 30  # bytes that statistics may take, unless a head is made with another number
 
 
@@ -246,10 +249,7 @@ class StatisticsHead(Head):
             return "what fades depends on the order of its data; without half_life it can"
         if ability == "leaves_out":
             return "some of its samples had weights that are no whole numbers"
-        return (
-            "it keeps one scatter for all classes; call forget(z, y) with the samples of the "
-            "class, or make the head with per_class_scatter=True"
-        )
+        return f"{ONE_SCATTER}, or make the head with per_class_scatter=True"
 
     def _register(self) -> None:
         """Make buffers for what is solved anew by the first forward after a change."""
