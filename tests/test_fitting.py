@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lastlayer as ll
-from lastlayer.errors import ArgumentError, LastLayerError, OptionError
+from lastlayer.errors import ArgumentError, DataError, LastLayerError, OptionError
 
 
 @pytest.fixture
@@ -48,3 +48,14 @@ def test_statistics_that_no_memory_holds_are_refused(head: str) -> None:
 def test_what_to_do_about_broken_shards_is_one_of_two_words():
     with pytest.raises(ArgumentError, match="broken must be 'stop' or 'skip', got a ndarray"):
         ll.fit(ll.load_features("cifar10"), "mean", broken=np.array(["stop", "skip"]))
+
+
+@pytest.mark.parametrize("head", ["slda", "linear", "knn"])
+def test_features_whose_squares_are_lost_are_refused(head: str) -> None:
+    """Every head but knn answered them at chance."""
+    z = 1e-200 * np.random.default_rng(0).normal(size=(12, 3))
+    for learn in (ll.HeadClassifier(head).fit, ll.HeadClassifier(head).partial_fit):
+        with pytest.raises(DataError, match="must not all be below 1e-100"):
+            learn(z, ["a", "b", "c"] * 4)
+    z[0] = 1.0
+    ll.HeadClassifier(head).fit(z, ["a", "b", "c"] * 4).predict(z[1:2])

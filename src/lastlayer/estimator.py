@@ -24,7 +24,7 @@ from torch import Tensor
 
 from lastlayer.classifier_file import read_classifier, write_classifier
 from lastlayer.core.checks import expect, short, whole
-from lastlayer.core.tensors import are_usable, bad_features
+from lastlayer.core.tensors import are_usable, bad_features, check_not_tiny
 from lastlayer.data.class_labels import ClassLabels, text_labels
 from lastlayer.data.feature_columns import (
     check_width,
@@ -710,7 +710,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise LabelError("labels must be all text or all numbers, got both")
         labels, codes = np.unique(given, return_inverse=True)
         labels = text_labels(labels.tolist()) if labels.dtype.kind in "OU" else labels
-        return Divided(_tensor(z), self.feature_scale), torch.from_numpy(codes), labels
+        tensor = _tensor(z)
+        check_not_tiny(tensor)
+        return Divided(tensor, self.feature_scale), torch.from_numpy(codes), labels
 
     def _winners(self, logits: Tensor) -> Array:
         labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]

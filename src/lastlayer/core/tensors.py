@@ -37,6 +37,7 @@ def check_dense(tensor: Tensor, what: str) -> None:
 
 
 LARGEST = 1e60  # of a feature: sums of fourth powers of such numbers are still finite
+SMALLEST = 1e-100  # of the largest feature: the squares of smaller ones are lost
 SMALL = 10_000  # numbers that numpy has looked at before torch begins to; BLAS takes threads beyond
 _PLAIN = (torch.float32, torch.float64)  # what numpy and BLAS add up
 
@@ -50,6 +51,23 @@ def are_usable(z: Tensor) -> bool:
             return True
     least, most = (float(end) for end in z.aminmax())
     return least >= -LARGEST and most <= LARGEST
+
+
+def check_not_tiny(z: Tensor) -> None:
+    """Refuse features that are all so small that their squares are 0, and differ from none.
+
+    >>> check_not_tiny(torch.full((2, 3), 1e-200, dtype=torch.float64))
+    Traceback (most recent call last):
+    ...
+    lastlayer.errors.DataError: features must not all be below 1e-100, whose squares are 0, got at \
+most 1e-200: scale them
+    """
+    most = max(abs(float(end)) for end in z.aminmax()) if z.numel() else 0.0
+    if 0 < most < SMALLEST:
+        raise DataError(
+            f"features must not all be below {SMALLEST:.0e}, whose squares are 0, got at most "
+            f"{most:.3g}: scale them"
+        )
 
 
 def are_whole(weight: Tensor) -> Tensor:
