@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lastlayer.core.checks import real
@@ -50,9 +51,9 @@ def import_features(
         made_by: The name of the backbone or text model that made the embeddings.
         say: Is told what was done, sentence by sentence.
     """
-    selection = Selection(
-        embedding=embedding, label=label, domains=domains, split=split, only_other=True
-    )
+    selection = Selection(embedding=embedding, label=label, domains=domains, split=split)
+    # What lies beside an array may be anything.
+    selection = replace(selection, only_other=Path(path).suffix.lower() != ".npy")
     files = {"test": test, "validation": validation}
     drawn = None if test is None or isinstance(test, str | os.PathLike) else real(test, "test")
     if split is not None and drawn is not None:

@@ -23,6 +23,7 @@ ALIKE = 0.7  # correlation of the logarithms of both variances: 0.8 and more if 
 FAR = 20.0  # times as much, or as little, variance
 MOST = 256  # directions, and of as many columns; ten rows learned for each
 FEWEST = 8  # directions of which a correlation says something
+TO_BEGIN = 16  # columns that there must be rows enough for, unless there are fewer
 UNEVEN = 0.4  # deviation of the logarithms of variances: below, all directions are alike
 PROBED = 1024  # mapped features that are read
 
@@ -60,7 +61,7 @@ class Directions(NamedTuple):
         if counts is None or int((counts > 0).sum()) < 2:
             return None
         width, fixed = min(MOST, head.in_features, int(counts.sum()) // 10), head.feature_map
-        if width < min(FEWEST, head.in_features) or not (fixed is None or fixed.fitted):
+        if width < min(TO_BEGIN, head.in_features) or not (fixed is None or fixed.fitted):
             return None
         columns = torch.linspace(0, head.in_features - 1, width).round().long()
         if fixed is None:
