@@ -115,7 +115,7 @@ def test_few_samples_leave_few_directions(name: str, options: dict) -> None:
     head.forget(z[:1], zeros[:1])
 
 
-@pytest.mark.parametrize("name", ["knn", "median"])
+@pytest.mark.parametrize("name", ["knn", "median", "kernel_ridge"])
 def test_rows_that_are_kept_are_the_very_rows(name: str) -> None:
     z, y = stream(30, 1.0, 0.0, 0)
     head = made(name)
@@ -127,8 +127,10 @@ def test_rows_that_are_kept_are_the_very_rows(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORGETTING)
 def test_what_cannot_be_proven_is_said(name: str) -> None:
-    keeps = HEADS[name].abilities.keeps_samples
-    assert made(name).proof.endswith("are checked" if keeps else "cannot be proven")
+    keeps, head = HEADS[name].abilities.keeps_samples, made(name)
+    of_rows, _, of_map = head.proof.partition("; its map ")
+    assert of_rows.endswith("are checked" if keeps else "cannot be proven")
+    assert bool(of_map) == (head.feature_map is not None)
 
 
 @pytest.mark.parametrize("name", ["mean", "slda", "ridge"])
