@@ -98,3 +98,12 @@ def test_impossible_classes_are_only_unlikely() -> None:
     wrong = noise.wrong(noise.probabilities(logits), drawn.y)
     assert wrong.isfinite().all()
     assert 0.05 < noise.rate < 0.3
+
+
+def test_what_all_logits_of_a_row_share_decides_nothing() -> None:
+    drawn = draw(400, 3, 5, rate=0.1)
+    logits = logits_of(drawn)
+    shifted = logits + 1000 + 50 * torch.arange(len(logits))[:, None]
+    one, other = (Noise.fit(each, drawn.y) for each in (logits, shifted))
+    p, q = one.probabilities(logits), other.probabilities(shifted)
+    torch.testing.assert_close(other.wrong(q, drawn.y), one.wrong(p, drawn.y), rtol=1e-3, atol=1e-6)

@@ -45,7 +45,7 @@ class Noise:
     numbers: Tensor  # (3,)
     temperature: float  # τ₀
     pairs: Tensor  # (k, k) truth by label; rows add up to 1 on average; the diagonal is 0
-    floor: float  # stands for a logit of −∞: such a class is unlikely, not impossible
+    floor: float  # stands for a logit of −∞, from the largest: a class unlikely, not impossible
     share: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of wrong labels: least, expected, most
 
     @classmethod
@@ -54,6 +54,7 @@ class Noise:
         rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
         rows = rows[: max(LOGITS // logits.shape[1], SECOND)]
         logits, y = logits[rows], y[rows]
+        logits = logits - logits.amax(dim=1, keepdim=True)
         floor = 2 * float(logits[logits.isfinite()].min()) - 1
         logits = logits.clamp(min=floor)
         temperature = fit_temperature(logits, y)
@@ -110,8 +111,8 @@ class Noise:
         return max(expected - below, 0.0), min(expected + above, float(n))
 
     def _truth(self, numbers: Tensor, logits: Tensor) -> Tensor:
-        scaled = logits.clamp(min=self.floor) / (self.temperature * torch.exp(numbers[0]))
-        return torch.softmax(scaled, dim=1)
+        below = (logits - logits.amax(dim=1, keepdim=True)).clamp(min=self.floor)
+        return torch.softmax(below / (self.temperature * torch.exp(numbers[0])), dim=1)
 
     def _wrong_labels(self, numbers: Tensor) -> Tensor:
         """Return how probable each wrong label (k, k) is, of a row of each class."""
