@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+import pytest
 import torch
 from examples.intents import main
 
@@ -24,6 +25,8 @@ class Words:
         return z
 
 
+# The rows for testing use other words, and each word is a direction of its own here.
+@pytest.mark.filterwarnings("ignore::lastlayer.errors.OtherFeaturesWarning")
 def test_from_texts_to_labels(tmp_path: Path) -> None:
     right = main(Words(), tmp_path)
     assert list(right) == ["first", "new intent", "others, after it", "without the customer"]
