@@ -77,7 +77,8 @@ class RidgeHead(StatisticsHead):
         return able if by_sample else replace(able, leaves_out=False)
 
     def _why_not(self, ability: str) -> str:
-        if ability == "leaves_out" and not self.fades:
+        by_class = self.options["weigh"] == "classes"
+        if ability == "leaves_out" and by_class and not self.fades:
             return "its classes weigh the same, however many rows they have; weigh='samples' can"
         return super()._why_not(ability)
 
