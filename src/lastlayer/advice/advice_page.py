@@ -213,14 +213,19 @@ def _judged(advice: "Advice") -> Section:
     judgement = advice.judgement
     n, held = len(judgement.splits), sum(map(len, judgement.held_y))
     splits = "once" if n == 1 else f"{n} times, so that small data are not judged by a few rows"
-    said = [
+    held_out = (
         f"About {PART:.0%} of the rows of each class in each task are held out, {splits}; every "
-        f"head learns the stream from the rest and answers for them at the end, {held} times.",
+        f"head learns the stream from the rest and answers for them at the end, {held} times."
+    )
+    if judgement.splits[0].held_z is not None:
+        held_out = f"Every head learns all training rows, then answers for {held} validation rows."
+    said = [
+        held_out,
         "Heads trained by gradient see features scaled by one number, and take the learning rate "
         "that does best on a further part held out of what they learn from.",
-        f"The best on the held-out rows is advised. A thriftier one takes its place only if it is "
-        f"shown to lose less than {100 * MARGIN:.1f} points (paired bootstrap, 95 % for all "
-        "candidates at once).",
+        "The best on these rows is advised. A thriftier one takes its place if it is shown to lose "
+        f"less than {100 * MARGIN:.1f} points (paired bootstrap, 95 % for all candidates at once); "
+        "a much cheaper one if the rows cannot tell the two apart and it loses no more on them.",
         "Test rows are looked at once, after the choice."
         if advice.tested is not None
         else "There are no test rows.",
