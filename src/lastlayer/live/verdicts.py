@@ -12,7 +12,7 @@ from lastlayer.live.questions import MOVED, STRANGE, WORSE, Question, Rule
 from lastlayer.live.wealth import Wealth
 
 SURE = 0.05  # confidence sequences miss with at most this chance, whenever one looks
-NATS = 3.0  # how much log-wealth around its last low leaves the start of a change open
+NATS = 8.0  # how much log-wealth around its last low leaves the start of a change open
 LISTED = 5  # classes in a sentence
 
 ASKS = {
