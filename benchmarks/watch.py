@@ -76,7 +76,7 @@ def pool(name: str) -> tuple[Head, Pool]:
 def calibrated(head: Head, of: Pool, drawn: Any) -> Calibration:
     """Return what ``calibrate`` would, from what is known of the rows; no temperature is needed."""
     novelty, y = torch.from_numpy(of.novelty[drawn]), torch.from_numpy(of.y[drawn])
-    wrong = int(of.wrong[drawn].sum())
+    wrong = torch.from_numpy(of.wrong[drawn])
     about = Reference.of(of.z[drawn], y, novelty, wrong, head.n_classes)
     return replace(Calibration.of(1.0, novelty), reference=about.document())
 
@@ -88,7 +88,7 @@ def watch_of(name: str, rng: np.random.Generator, **promise: float) -> tuple[Wat
 
 
 def upper(k: int, n: int) -> str:
-    return f"{k} of {n}; 95 % upper limit {100 * most_errors(k, n, 0.05):.2f} %"
+    return f"{k} of {n}; 95 % upper limit {100 * float(most_errors(k, n, 0.05)):.2f} %"
 
 
 # Streams without change.

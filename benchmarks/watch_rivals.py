@@ -45,7 +45,7 @@ def cifar10() -> World:
     data = ll.load_features("cifar10")
     head = ll.make_head("slda", in_features=64)
     head.observe(data.train.z, data.train.y)
-    return World(head, Pool.of(head, data.test.z.double(), data.test.y), 2000)
+    return World(head, Pool.of(head, data.test.z.double(), data.test.y), 5000)
 
 
 @cache
@@ -59,7 +59,7 @@ def domains() -> tuple[World, Pool]:
     head = ll.make_head("slda", in_features=64)
     head.observe(data.train.z[~new], coarse[~new])
     z, y = data.test.z.double(), data.test.labels["coarse"]
-    return World(head, Pool.of(head, z[~seen], y[~seen]), 4000), Pool.of(head, z[seen], y[seen])
+    return World(head, Pool.of(head, z[~seen], y[~seen]), 5000), Pool.of(head, z[seen], y[seen])
 
 
 @cache
@@ -74,7 +74,7 @@ def images(root: Path, weights: Path) -> tuple[World, Pool, Pool]:
         Pool.of(head, torch.from_numpy(z[name]).double(), y)
         for name in ("plain100", "blur100", "plain10")
     )
-    return World(head, plain, 4000), blur, other
+    return World(head, plain, 5000), blur, other
 
 
 def features_of_images(root: Path, weights: Path) -> dict[str, Any]:

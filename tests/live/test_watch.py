@@ -443,3 +443,16 @@ def test_a_command_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("lastlayer.live.on_alarm.PATIENCE", 0.05)
     with pytest.raises(OptionError, match="took more than"):
         run_command("exec sleep 9", [])
+
+
+def test_a_class_replaced_by_a_known_one_is_named_by_its_errors() -> None:
+    head = calibrated()
+    watch = Watch(head)
+    watch.see(*blobs(1000, 2))
+    z, y = blobs(2000, 3)
+    taken = torch.where(y == 2, 3, y)  # rows of class 3 as class 2, one in two
+    both = (y == 3) & (torch.arange(2000) % 2 == 0)
+    assert "moved" in asked(watch.see(z, torch.where(both, 2, taken)))
+    errors = watch.report().verdicts[2].classes["class 2"].errors
+    assert errors is not None
+    assert errors.most < errors.share

@@ -187,16 +187,16 @@ def calibrate(head: "Head", z: Tensor, y: Tensor, living: bool = False) -> Calib
     fitted = rows_for_temperature(len(z), head.n_classes).to(head.seen.device)
     wanted = torch.zeros(len(z), dtype=torch.bool, device=head.seen.device)
     wanted[fitted] = True
-    novelty, evidence, wrong, start = [], [], 0, 0
+    novelty, evidence, wrong, start = [], [], [], 0
     for part in pieces(head, z):
         logits, strange = head._judge(part)
         novelty.append(strange)
-        wrong += int((logits.argmax(dim=-1) != y[start : start + len(part)]).sum())
+        wrong.append(logits.argmax(dim=-1) != y[start : start + len(part)])
         evidence.append(head._evidence(logits)[wanted[start : start + len(part)]])
         start += len(part)
     temperature, strange = fit_temperature(torch.cat(evidence), y[fitted]), torch.cat(novelty)
     found = Calibration.of(temperature, strange)
-    reference = Reference.of(z, y, strange, wrong, head.n_classes)
+    reference = Reference.of(z, y, strange, torch.cat(wrong), head.n_classes)
     lives = Living.of(strange) if living else None
     return replace(found, living=lives, reference=reference.document())
 

@@ -29,8 +29,8 @@ EVERY = 4  # one row in so many says where its class lies
 class Reference:
     """Rows of a calibration, summed up by class; a class without rows has zeros."""
 
-    wrong: NDArray[np.int64]  # () how many of all rows were answered wrongly
     rows: NDArray[np.int64]  # (c,) how many there were of each class
+    wrong: NDArray[np.int64]  # (c,) how many of them were answered wrongly
     passing: NDArray[np.int64]  # (c,) how many of them are beyond its limit, or at it
     limit: NDArray[np.float64]  # (c,) the class's own limit of novelty
     place: NDArray[np.float64]  # (c, DIRECTIONS) where it lies along the directions
@@ -40,8 +40,8 @@ class Reference:
     squares: NDArray[np.float64]  # (c, DIRECTIONS) of their squares
 
     @classmethod
-    def of(cls, z: Tensor, y: Tensor, novelty: Tensor, wrong: int, n_classes: int) -> Self:
-        """Sum up rows z (n, h) of classes y (n,)."""
+    def of(cls, z: Tensor, y: Tensor, novelty: Tensor, wrong: Tensor, n_classes: int) -> Self:
+        """Sum up rows z (n, h) of classes y (n,), some of which were answered wrongly."""
         u, own, strange = projected(z), y.cpu().numpy(), novelty.cpu().numpy()
         order = np.lexsort((-strange, own))
         rows = np.bincount(own, minlength=n_classes)
@@ -59,7 +59,8 @@ class Reference:
         scale = np.where(scale > 0, scale, 1.0)
         seen, rest = along(u[~first], place[own[~first]], scale), own[~first]
         return cls(
-            np.array(wrong), rows, passing, limit, place, scale,
+            rows, np.bincount(own[wrong.cpu().numpy()], minlength=n_classes),
+            passing, limit, place, scale,
             np.bincount(rest, minlength=n_classes),
             _sums(seen, rest, n_classes), _sums(seen**2, rest, n_classes),
         )  # fmt: skip
@@ -74,7 +75,7 @@ class Reference:
         try:
             found = cls(**{name: unpacked(text) for name, text in document.items()})
             c, many = len(found.rows), (len(found.rows), DIRECTIONS)
-            shapes = ((), (c,), (c,), (c,), many, (DIRECTIONS,), (c,), many, many)
+            shapes = ((c,), (c,), (c,), (c,), many, (DIRECTIONS,), (c,), many, many)
             for field, shape in zip(fields(cls), shapes, strict=True):
                 if getattr(found, field.name).shape != shape:
                     raise ValueError(f"{field.name} must be {shape}")

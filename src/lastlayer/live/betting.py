@@ -77,17 +77,18 @@ def bet(stakes: Array, money: Array, share: Array, x: Array, p: Array) -> tuple[
     return wealth, stakes
 
 
-def most_errors(wrong: int, rows: int, delta: float) -> float:
+def most_errors(wrong: Array | int, rows: Array | int, delta: Array | float) -> Array:
     """Return the rate that wrong answers exceed with a chance of at most δ (Clopper–Pearson).
 
-    >>> round(most_errors(80, 1000, 0.01), 3)
+    >>> most_errors(80, 1000, 0.01).round(3).tolist()
     0.102
     """
-    if wrong >= rows:
-        return 1.0
     from scipy.special import betaincinv  # noqa: PLC0415  (scipy.stats would take a second)
 
-    return float(betaincinv(wrong + 1, rows - wrong, 1 - delta))
+    wrong, rows = np.asarray(wrong), np.asarray(rows)
+    found = betaincinv(wrong + 1, np.maximum(rows - wrong, 1), 1 - delta)
+    most: Array = np.where(wrong < rows, found, 1.0)
+    return most
 
 
 def most_exceeding(passing: Array, rows: Array, delta: Array | float) -> Array:

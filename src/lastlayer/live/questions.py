@@ -20,6 +20,7 @@ from lastlayer.live.wealth import Wealth
 
 WORSE, STRANGE, MOVED = QUESTIONS = ("worse", "strange", "moved")
 UNKNOWN = 0.05  # of the calibration rows are beyond the limit of "strange"
+SIDES = 2  # things looked at of a class before its directions: strange, and wrong
 FEW = 3  # bets on each of the many things that are looked at of a class
 POINTS = 64  # of the course of the wealth that are kept for a page
 
@@ -47,8 +48,8 @@ def one_rate(promise: Promise, usual: float, p: float) -> Rule:
 
 def worse(promise: Promise, found: Calibration, about: Reference, tolerance: float) -> Rule:
     """Return the rule for answers: each is wrong or not."""
-    wrong = int(about.wrong)
-    p = most_errors(wrong, found.rows, promise.delta) + tolerance
+    wrong = int(about.wrong.sum())
+    p = float(most_errors(wrong, found.rows, promise.delta)) + tolerance
     return one_rate(promise, wrong / found.rows, min(p, 1.0))
 
 
@@ -60,7 +61,7 @@ def strange(promise: Promise, found: Calibration) -> tuple[Rule, float]:
 
 
 def moved(promise: Promise, about: Reference, shares: bool) -> Rule:
-    """Return the rule for classes: beyond the class's own limit, or shifted along a direction.
+    """Return the rule for classes: beyond their own limit, answered wrongly, or shifted.
 
     Args:
         promise: of all classes together.
@@ -68,20 +69,23 @@ def moved(promise: Promise, about: Reference, shares: bool) -> Rule:
         shares: whether classes share one promise by how many rows they had; else each of their
             rows counts in full, towards a number of rows between alarms.
     """
-    # Half of a class's share is for its limit, half for both senses of all directions.
-    part = np.concatenate([[0.5], np.full(2 * DIRECTIONS, 0.25 / DIRECTIONS)])
+    # A third of a class's share is for its limit, one for errors, one for both senses of all
+    # directions.
+    part = np.concatenate([[1 / 3, 1 / 3], np.full(2 * DIRECTIONS, 1 / 6 / DIRECTIONS)])
     weight = about.rows / max(int(about.rows.sum()), 1)
     # A class without rows has nothing to be compared with: δ does not matter there.
     delta = np.where(weight > 0, promise.delta * weight, 1)[:, None] * part
     beyond = most_exceeding(about.passing, about.rows, delta[:, 0])
+    wrong = most_errors(about.wrong, about.rows, delta[:, 1])
     counted = about.counted[:, None]
-    up = most_on_average(counted, about.total, about.squares, delta[:, 1 : 1 + DIRECTIONS])
+    up = most_on_average(counted, about.total, about.squares, delta[:, SIDES : SIDES + DIRECTIONS])
     # The same of 1 − v, for shifts in the other sense.
     total, squares = counted - about.total, counted - 2 * about.total + about.squares
-    down = most_on_average(counted, total, squares, delta[:, 1 + DIRECTIONS :])
-    p = np.concatenate([beyond[:, None], up, down], axis=1)
+    down = most_on_average(counted, total, squares, delta[:, SIDES + DIRECTIONS :])
+    p = np.concatenate([beyond[:, None], wrong[:, None], up, down], axis=1)
     mean = about.total / np.maximum(counted, 1)
-    usual = np.concatenate([(about.passing / (about.rows + 1))[:, None], mean, 1 - mean], axis=1)
+    rates = np.stack([about.passing, about.wrong], axis=1) / (about.rows + 1)[:, None]
+    usual = np.concatenate([rates, mean, 1 - mean], axis=1)
     share = np.repeat(part[:, None] / FEW, FEW, axis=1)
     return Rule(promise, p, usual, share, weight if shares else np.ones(len(weight)))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lastlayer.heads.reference import DIRECTIONS, REACH
 from lastlayer.live.betting import Array, interval, spent
-from lastlayer.live.questions import MOVED, STRANGE, WORSE, Question, Rule
+from lastlayer.live.questions import MOVED, SIDES, STRANGE, WORSE, Question, Rule
 from lastlayer.live.wealth import Wealth
 
 SURE = 0.05  # confidence sequences miss with at most this chance, whenever one looks
@@ -42,6 +42,7 @@ class Finding:
     last: int
     rows: int  # since then
     size: Size
+    errors: Size | None = None  # of a class: how often it is answered wrongly
     shift: Size | None = None  # of a class: along the direction in which it moved most
 
 
@@ -132,8 +133,8 @@ def sizes_of(wealth: Wealth, rule: Rule, groups: Array, d: Array) -> list[Size]:
 def shifts_of(wealth: Wealth, rule: Rule, groups: Array) -> list[Size]:
     """Return how far classes moved along the direction in which each did most, in deviations."""
     rows = np.maximum(wealth.rows - wealth.since, 1)[groups]
-    mean = wealth.sums[groups, 1:] / rows[:, None]
-    d = 1 + (mean - rule.usual[groups, 1:]).argmax(axis=1)
+    mean = wealth.sums[groups, SIDES:] / rows[:, None]
+    d = SIDES + (mean - rule.usual[groups, SIDES:]).argmax(axis=1)
     return [
         Size(*(
             2 * REACH * (end - size.usual)
@@ -207,9 +208,12 @@ def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
             f"; moved by {found.shift.share:.1f} deviations along one of {DIRECTIONS} directions "
             f"({found.shift.low:.1f} to {found.shift.high:.1f})"
         )  # fmt: skip
+        wrong = "" if found.errors is None else (
+            f"; {_between(found.errors)} are answered wrongly, then {percent(found.errors.usual)}"
+        )  # fmt: skip
         said.append(
             f"{name}, {_since(found, 'its own')}: {_between(found.size)} of its rows are beyond "
-            f"its limit, at the calibration {percent(found.size.usual)}{far}."
+            f"its limit, at the calibration {percent(found.size.usual)}{wrong}{far}."
         )
     said.append(
         f"To do: collect labels of {', '.join(names[:LISTED])}{more}, learn them, recalibrate."

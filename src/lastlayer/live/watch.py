@@ -198,8 +198,9 @@ class Watch:
                 WORSE, questions[WORSE], None, rows.wrong[known][:, None].astype(float), None
             )
             seen = along(rows.u[known], self.about.place[own], self.about.scale)
-            beyond = (rows.novelty[known] > self.about.limit[own])[:, None]
-            x = np.concatenate([beyond, seen, 1 - seen], axis=1)
+            beyond = rows.novelty[known] > self.about.limit[own]
+            rates = np.stack([beyond, rows.wrong[known]], axis=1)
+            x = np.concatenate([rates, seen, 1 - seen], axis=1)
             questions[MOVED], after, found[MOVED] = self._ask(
                 MOVED, questions[MOVED], names, x, own
             )
@@ -291,10 +292,11 @@ class Watch:
         evidence = self.naming.weight * names.evidence(self.naming.promise)
         which = named(evidence, 0.8 * FALSE_NAMES).nonzero()[0]
         own = verdicts.find(names, self.naming, which)
+        errors = verdicts.sizes_of(names, self.naming, which, np.ones_like(which))
         shifts = verdicts.shifts_of(names, self.naming, which)
         classes = {
-            self._name(int(c)): asdict(replace(one, shift=shift))
-            for c, one, shift in zip(which, own, shifts, strict=True)
+            self._name(int(c)): asdict(replace(one, errors=wrong, shift=shift))
+            for c, one, wrong, shift in zip(which, own, errors, shifts, strict=True)
         }
         return {"finding": None, "classes": classes}
 
@@ -519,7 +521,7 @@ def _about(head: Head) -> str:
 def _finding(document: Mapping[str, Any]) -> Finding:
     sizes = {
         name: None if document[name] is None else verdicts.Size(**document[name])
-        for name in ("size", "shift")
+        for name in ("size", "errors", "shift")
     }
     return Finding(**{**document, **sizes})
 
