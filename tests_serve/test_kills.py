@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +69,7 @@ def test_the_command_killed_again_and_again(tmp_path: Path) -> None:
 
 def work(url: str, plan: Plan, done: list[int], number: int, until: int | None) -> None:
     """Ask what a client asks, until the service has gone or it has asked so much."""
-    client = Client(url, patience=0)
-    with suppress(ll.errors.UnavailableError):
+    with closing(Client(url, patience=0)) as client, suppress(ll.errors.UnavailableError):
         while until is None or done[number] < until:
             ask = plan.at(done[number])
             if ask.kind in ("learn", "forget"):
