@@ -488,7 +488,7 @@ def able(ability: str) -> list[str]:
     """Return the heads with an ability by default, for errors that say what to use instead.
 
     >>> able("forgets_class")
-    ['knn', 'mean', 'median', 'qda', 'sampled_linear']
+    ['knn', 'mean', 'median', 'qda', 'sampled_linear', 'kernel_ridge']
     """
     look_up(ability, {f.name: f for f in fields(Abilities)}, "ability")
     return [name for name, card in HEADS.items() if getattr(card.abilities, ability)]

@@ -8,6 +8,7 @@ from torch import Tensor
 def pack(lower: Tensor) -> Tensor:
     """Return the lower triangles (…, h(h + 1)/2) of matrices (…, h, h).
 
+    >>> import torch
     >>> pack(torch.tensor([[1, 0, 0], [2, 3, 0], [4, 5, 6]])).tolist()
     [1, 2, 3, 4, 5, 6]
     """
@@ -21,6 +22,7 @@ def pack(lower: Tensor) -> Tensor:
 def unpack(packed: Tensor) -> Tensor:
     """Return matrices (…, h, h) of lower triangles (…, h(h + 1)/2), above them zero.
 
+    >>> import torch
     >>> unpack(torch.tensor([1, 2, 3])).tolist()
     [[1, 0], [2, 3]]
     """

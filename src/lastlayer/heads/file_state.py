@@ -38,9 +38,14 @@ def check_state(make: Callable[[int], "Head"], state: Mapping[str, Tensor]) -> N
     # By now a row of each tensor is known to be in the file, or there is none.
     with_class = _without_memory(make, 1) if n else blank
     for name, expected in with_class.items():
-        if expected.shape != blank[name].shape and state[name].shape[0] != n:
-            raise StateError(f"'{name}' must have a row for each of {n} classes")
-        _check_values(name, state[name], n)
+        tensor = state[name]
+        if expected.shape != blank[name].shape:
+            if tensor.shape[0] != n:
+                raise StateError(f"'{name}' must have a row for each of {n} classes")
+            if seen is not None and name != "seen":
+                # A class never seen may hold anything: a running minimum begins at infinity.
+                tensor = tensor[seen.bool()]
+        _check_values(name, tensor, n)
 
 
 def _without_memory(make: Callable[[int], "Head"], n_classes: int) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 A whole weight is so many copies of the row, and 0 is none. So counts are sums of weights, and what
 follows from a number of samples (shrinkage, a penalty, a prior) takes that sum for it
-(docs/decisions/22-weights.md).
+(docs/decisions/21-weights.md).
 """
 
 from typing import Any
