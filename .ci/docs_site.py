@@ -21,24 +21,33 @@ OF_ROOT = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
-# The order is that of a newcomer's questions; a page that is not named stands under "More".
+# The order is that of the life of a head; a page that is not named stands under "More".
 NAV: dict[str, list[str]] = {
-    "What is it?": ["index.md", "glossary.md"],
-    "Which head for my data?": ["features.md", "advise.md", "scenarios.md", "compare.md"],
-    "How do I use it?": [
-        "use.md",
-        "unknown.md",
-        "serve.md",
-        "watch.md",
-        "scikit-learn.md",
-        "scale.md",
-        "layers.md",
-        "own-images.md",
+    "Start": ["index.md"],
+    "Own data": ["features.md", "own-images.md", "scenarios.md", "advise.md", "compare.md"],
+    "Use": ["use.md", "unknown.md", "scikit-learn.md", "layers.md"],
+    "Serve": ["serve.md"],
+    "Watch": ["watch.md"],
+    "Labels": ["labels.md"],
+    "Scale": ["scale.md"],
+    "Heads": ["heads/*"],
+    "Reference": [
+        "promises.md",
+        "performance.md",
+        "analysis.md",
+        "glossary.md",
+        "reference.md",
+        "reference/*",
     ],
-    "What are the heads?": ["heads/*"],
-    "Why does mine forget?": ["study.md", "report.md", "gallery.md", "analysis.md", "replay.md"],
-    "Does it hold?": ["reproduction.md", "performance.md", "promises.md", "data/*", "decisions/*"],
-    "Python API": ["reference.md", "reference/*"],
+    "The paper": [
+        "study.md",
+        "report.md",
+        "gallery.md",
+        "reproduction.md",
+        "replay.md",
+        "data/*",
+    ],
+    "Decisions": ["decisions/*"],
     "The project": ["changelog.md", "contributing.md", "security.md"],
 }
 FIRST = "heads/README.md", "decisions/README.md"
