@@ -122,7 +122,10 @@ def fit(
     also = [] if weight is None else [weight]
     found = _rows(clf, cast(Source, data), rows, embedding, label, accept_features, also=also)
     found = _weighed(corrected(found, drop, relabel), weight)
-    held = [clf.learn(part, share) for part in found]
+    held = []
+    for part in found:
+        held.append(clf.learn(part, share))
+        _note(clf, "learned", part, len(part.z) - (0 if held[-1] is None else len(held[-1][1])))
     if share is not None:
         _calibrate(clf, [rows for rows in held if rows is not None])
     return clf
@@ -297,7 +300,16 @@ def forget(
         raise DataError(f"there are no rows{f' of {only!r}' if only else ''} to forget")
     with clf.head_.lock:
         clf.head_.forget(*clf.seen(part))
+        _note(clf, "forgot", part, len(y))
     return len(y)
+
+
+def _note(clf: HeadClassifier, did: str, part: Rows, rows: int) -> None:
+    """Record in a sentence what a head did with rows, without a path of this machine."""
+    split = f" {part.split}" if part.split else ""
+    of = f" of {part.source}" if part.source else ""
+    said = f"{did} {rows}{split} row{'' if rows == 1 else 's'}{of}"
+    clf.head_.records["origin"] = [*clf.origin_, said]
 
 
 def _rows(
@@ -373,6 +385,7 @@ def _forget_class(clf: HeadClassifier, name: str | None) -> int:
     label, counts = clf.labels_.called(name), clf.head_.class_counts
     forgotten = 0 if counts is None else int(counts[clf.labels_.names.index(str(label))])
     clf.forget_class(label)
+    clf.head_.records["origin"] = [*clf.origin_, f"forgot class {class_name(str(label))}"]
     return forgotten
 
 

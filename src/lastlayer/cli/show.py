@@ -10,7 +10,7 @@ import typer
 from lastlayer.cli.app import DATA, app
 from lastlayer.cli.text import columns, count, describe_calibration
 from lastlayer.core.names import class_name, printable
-from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
     from lastlayer.catalogue import Abilities
@@ -25,20 +25,29 @@ def show(
         Path, typer.Argument(help="Features, a head, the results of a study, or a table.")
     ],
     every: Annotated[bool, typer.Option("--all", help="List every class.")] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="Of a head: print its card, a page for an auditor.")
+    ] = False,
 ) -> None:
     """Show what a file is: its kind, size, classes and counts, and what can be done with it."""
+    from lastlayer.cli.card import card_of_head
     from lastlayer.core.tensor_files import kind_of_file
     from lastlayer.data.tables import SUFFIXES
 
     if not file.exists():
         raise MissingFileError(f"no such file: {file}")
-    if file.is_dir() or file.suffix == ".sqlite":
+    if not card and (file.is_dir() or file.suffix == ".sqlite"):
         _show_results(file)
         return
     kind = kind_of_file(file) if file.suffix == ".safetensors" else None
     if file.suffix.lower() not in SUFFIXES:  # a head may have any name
         with suppress(FileFormatError):
             kind = kind_of_file(file)
+    if card and kind != "head":
+        raise OptionError(f"--card is for the file of a head, and {file} is none")
+    if card:
+        print(card_of_head(file, None if every else LISTED), end="")
+        return
     shown = {"features": _show_features, "head": _show_head}
     if kind is None:
         _show_table(file)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, choice, expect, short
-from lastlayer.core.names import class_name, label_of, look_up
+from lastlayer.core.names import class_name, label_of, look_up, printable
 from lastlayer.core.tensor_files import kind_of_file
 from lastlayer.data.corrections import Corrections, Suspects
 from lastlayer.data.feature_set import FeatureSet
@@ -40,6 +40,7 @@ class Rows:
     also: Mapping[str, Any] = field(default_factory=dict)  # further columns, (n,) each
     weight: Tensor | None = None  # (n,) float64 what each row weighs; None: 1
     made_by: Maker = field(default_factory=dict)  # what made them, as far as it is known
+    source: str = ""  # the name of the file, without its folder, or of the features
     accepted: bool = False  # whether to take them, whatever made them
 
     def weighed(self, column: str) -> "Rows":
@@ -99,7 +100,8 @@ def read_rows(
         selection = Selection(
             rows, embedding, label, labelled=labelled, columns=columns, domains=also
         )
-        found = _of_table(source, selection)
+        name = printable(a_path(source).name)
+        found = [replace(part, source=name) for part in _of_table(source, selection)]
     chosen = [part for part in found if rows == "all" or part.split in ("", rows)]
     if not chosen:
         raise no_such_rows(rows, (part.split for part in found))
@@ -115,11 +117,17 @@ def _of_features(
         data = load_features(source, label)
     names = tuple(map(label_of, data.names[data.label]))
     about: dict[str, Any] = {"names": names, "columns": data.columns, "label": data.label}
-    about["made_by"] = data.made_by
+    about |= {"made_by": data.made_by, "source": _named(data)}
     return [
         Rows(name, split.z, split.labels.get(data.label), **about, also=_texts(data, split, also))
         for name, split in data.splits.items()
     ]
+
+
+def _named(data: Features) -> str:
+    """Return what features are called, and a digest by which to know them."""
+    called = data.origin.dataset or "features"
+    return f"{called} (fingerprint {data.fingerprint[:12]})" if data.fingerprint else called
 
 
 def _texts(data: Features, split: FeatureSet, columns: Sequence[str]) -> dict[str, Any]:
@@ -192,4 +200,4 @@ def corrected(
         kept = gone.others(len(part.z))
         also = {name: values[kept.numpy()] for name, values in part.also.items()}
         part = replace(part, z=part.z[kept], y=part.labelled[kept], also=also)
-    return [part]
+    return [replace(part, source=f"{part.source}, corrected after an audit")]

@@ -8,10 +8,10 @@ from lastlayer.report.table import Table
 def markdown(table: Table) -> str:
     """Write a table in Markdown, as GitHub reads it; nothing in it is markup but the table."""
     rows = [table.header, *([cell.text for cell in row] for row in table.rows)]
-    lines = ["| " + " | ".join(map(_markdown, row)) + " |" for row in rows]
+    lines = ["| " + " | ".join(map(plain, row)) + " |" for row in rows]
     numeric = [_numeric(table, column) for column in range(len(table.header))]
     rule = "|" + "|".join("---:" if right else "---" for right in numeric) + "|"
-    caption = re.sub(r"^(?=[#+=-])|^(\d+)(?=[.)])", r"\1\\", _markdown(table.caption))
+    caption = re.sub(r"^(?=[#+=-])|^(\d+)(?=[.)])", r"\1\\", plain(table.caption))
     return "\n".join([caption, "", lines[0], rule, *lines[1:], ""])
 
 
@@ -50,12 +50,12 @@ def _numeric(table: Table, column: int) -> bool:
 _MARKS = {c: f"\\{c}" for c in "\\`*[]~"} | {"<": "&lt;", ">": "&gt;", "|": "&#124;"}
 
 
-def _markdown(text: str) -> str:
+def plain(text: str) -> str:
     """Keep a text on its line and free of markup: HTML, links, emphasis, bars."""
     one_line = re.sub(r"&(?=#?\w+;)", "&amp;", " ".join(text.split()))
-    plain = "".join(_MARKS.get(character, character) for character in one_line)
-    plain = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", plain)  # within a word it is no markup
-    return plain.replace("://", "&#58;//")  # an address would become a link
+    text = "".join(_MARKS.get(character, character) for character in one_line)
+    text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)  # within a word it is no markup
+    return text.replace("://", "&#58;//")  # an address would become a link
 
 
 _TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
