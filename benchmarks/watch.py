@@ -36,7 +36,7 @@ from torch import Tensor
 
 import lastlayer as ll
 from lastlayer.heads import Calibration, Head
-from lastlayer.heads.reference import Reference, projected
+from lastlayer.heads.reference import Reference, ahead, projected
 from lastlayer.live.betting import most_errors
 from lastlayer.live.questions import QUESTIONS, WORSE
 from lastlayer.live.watch import Watch, _Rows
@@ -52,16 +52,26 @@ class Pool:
     y: np.ndarray[Any, Any]
     u: np.ndarray[Any, Any]
     novelty: np.ndarray[Any, Any]
-    wrong: np.ndarray[Any, Any]
+    logits: Tensor
 
     @classmethod
     def of(cls, head: Head, z: Tensor, y: Tensor) -> "Pool":
         logits, novelty = head.judge(z)
-        wrong = (logits.argmax(dim=1) != y).numpy()
-        return cls(z, y.numpy(), projected(z), novelty.numpy(), wrong)
+        return cls(z, y.numpy(), projected(z), novelty.numpy(), logits)
 
-    def rows(self, drawn: Any) -> _Rows:
-        return _Rows(self.u[drawn], self.novelty[drawn], self.y[drawn], self.wrong[drawn])
+    @property
+    def given(self) -> np.ndarray[Any, Any]:
+        return self.logits.argmax(dim=1).numpy()
+
+    @property
+    def wrong(self) -> np.ndarray[Any, Any]:
+        return self.given != self.y
+
+    def rows(self, drawn: Any, y: Any = None) -> _Rows:
+        """Return rows as a watch sees them, with their labels or with others."""
+        own, logits = self.y[drawn] if y is None else y, self.logits[drawn]
+        far = ahead(logits, torch.from_numpy(own))
+        return _Rows(self.u[drawn], self.novelty[drawn], own, self.given[drawn] != own, far)
 
 
 @cache
@@ -76,8 +86,8 @@ def pool(name: str) -> tuple[Head, Pool]:
 def calibrated(head: Head, of: Pool, drawn: Any) -> Calibration:
     """Return what ``calibrate`` would, from what is known of the rows; no temperature is needed."""
     novelty, y = torch.from_numpy(of.novelty[drawn]), torch.from_numpy(of.y[drawn])
-    wrong = torch.from_numpy(of.wrong[drawn])
-    about = Reference.of(of.z[drawn], y, novelty, wrong, head.n_classes)
+    wrong, far = torch.from_numpy(of.wrong[drawn]), ahead(of.logits[drawn], y)
+    about = Reference.of(of.z[drawn], y, novelty, wrong, far, head.n_classes)
     return replace(Calibration.of(1.0, novelty), reference=about.document())
 
 
@@ -167,7 +177,7 @@ def shifted_class(seed: int, name: str, part: float = 1.0) -> dict[str, Any]:
     z = of.z.clone()
     z[own] += torch.from_numpy(shift * length / np.linalg.norm(shift))
     moved = Pool.of(head, z[own], torch.from_numpy(of.y[own]))
-    after = {field: getattr(of, field).copy() for field in ("u", "novelty", "wrong")}
+    after = {"u": of.u.copy(), "novelty": of.novelty.copy(), "logits": of.logits.clone()}
     for field, values in after.items():
         values[own] = getattr(moved, field)
     changed = Pool(z, of.y, **after)
@@ -199,19 +209,26 @@ def tell_classes(n: int, jobs: int) -> None:
             print(f"| {name} | {part:g} | {share} | {rows} | {false} of {names} |", flush=True)
 
 
+def with_more_errors(of: Pool, rng: np.random.Generator, drawn: Any, change: int, to: float) -> Any:
+    """Return labels (n,) to which answers are wrong as often as asked, from some row on."""
+    usual, y = of.wrong.mean(), of.y[drawn]
+    worse = rng.random(len(drawn)) < max(to - usual, 0) / (1 - usual)
+    worse &= (np.arange(len(drawn)) >= change) & (of.given[drawn] == y)
+    classes = of.logits.shape[1]
+    return np.where(worse, (y + rng.integers(1, classes, size=len(y))) % classes, y)
+
+
 def since_stream(seed: int, name: str, to: float) -> tuple[bool, bool, int, int] | None:
     """Let errors become more frequent, and see what is said of the beginning."""
     rng = np.random.default_rng([4, seed])
     watch, of = watch_of(name, rng)
     change = int(rng.integers(500, 9000))
     drawn = rng.integers(len(of.y), size=ROWS + 10_000)
-    rows = of.rows(drawn)
-    worse = rng.random(len(drawn)) < (to - of.wrong.mean()) / (1 - of.wrong.mean())
-    wrong = rows.wrong | (worse & (np.arange(len(drawn)) >= change))
+    y = with_more_errors(of, rng, drawn, change, to)
     found = None
     for begin in range(0, len(drawn), 500):
         some = slice(begin, begin + 500)
-        part = _Rows(rows.u[some], rows.novelty[some], rows.own[some], wrong[some])
+        part = of.rows(drawn[some], y[some])
         if any(a.question == WORSE for a in watch._take(part)):
             found = watch.report().verdicts[0].finding
             break

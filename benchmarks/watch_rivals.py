@@ -6,14 +6,14 @@ Those of ours that say "as promised" are not tuned.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.watch import Pool, calibrated, many
+from benchmarks.watch import Pool, calibrated, many, with_more_errors
 from mapie.exchangeability_testing import OnlineMartingaleTest, RiskMonitoring
 from river.drift import ADWIN, KSWIN, PageHinkley
 from river.drift.binary import DDM
@@ -126,21 +126,13 @@ def _replaced(pool: Pool, rng: np.random.Generator) -> _Rows:
     y = pool.y[drawn]
     hit = y == one
     drawn[hit] = rng.choice(np.nonzero(pool.y == other)[0], hit.sum())
-    rows = pool.rows(drawn)
-    # The label is that of the class replaced: right only where the row was taken for it.
-    given = _given(pool)[drawn]
-    return replace(rows, own=y, wrong=given != y)
-
-
-@cache
-def _given(pool: Pool) -> Any:
-    return cifar10().head.predict(pool.z).numpy()
+    return pool.rows(drawn, y)
 
 
 def _noisy(pool: Pool, rng: np.random.Generator) -> _Rows:
     drawn = rng.integers(len(pool.y), size=AFTER)
     y = np.where(rng.random(AFTER) < 0.2, rng.integers(10, size=AFTER), pool.y[drawn])
-    return replace(pool.rows(drawn), own=y, wrong=_given(pool)[drawn] != y)
+    return pool.rows(drawn, y)
 
 
 def _mixed(pool: Pool, rng: np.random.Generator) -> _Rows:
@@ -261,7 +253,7 @@ def one_stream(
     after = draw(rng) if changed else pool.rows(rng.integers(len(pool.y), size=AFTER))
     rows = _Rows(*(
         np.concatenate([getattr(before, name), getattr(after, name)])
-        for name in ("u", "novelty", "own", "wrong")
+        for name in ("u", "novelty", "own", "wrong", "far")
     ))  # fmt: skip
     reference = pool.novelty[own]
     scaled = (rows.novelty - reference.mean()) / reference.std()
@@ -317,21 +309,17 @@ def both_answers(seed: int, to: float) -> tuple[float, float]:
     rng, pool = np.random.default_rng([8, seed]), world.pool
     own = rng.integers(len(pool.y), size=world.calibration)
     world.head.calibration = calibrated(world.head, pool, own)
-    usual = pool.wrong.mean()
-    wrong = pool.wrong[rng.integers(len(pool.y), size=BEFORE + AFTER)].copy()
-    wrong[BEFORE:] |= rng.random(AFTER) < max(to - usual, 0) / (1 - usual)
-    watch = Watch(world.head, 0.15, reset=True)
-    rule = watch.rules[WORSE]
-    wealth = watch._state.questions[WORSE].wealth
-    x = wrong[:, None].astype(float)
-    _, course = wealth.take(x, np.zeros(len(x), int), rule.p, rule.share, rule.promise)
+    drawn = rng.integers(len(pool.y), size=BEFORE + AFTER)
+    rows = pool.rows(drawn, with_more_errors(pool, rng, drawn, BEFORE, to))
+    wrong = rows.wrong
+    worse = ours(Watch(world.head, 0.15, reset=True), rows)[WORSE]
     theirs = RiskMonitoring(risk="accuracy", test_level=0.05, tolerance=0.0, warn=False)
     ones = np.ones(world.calibration, dtype=int)
     theirs.compute_threshold(ones, 1 - pool.wrong[own].astype(int))
     theirs.update(np.ones(len(wrong), dtype=int), 1 - wrong.astype(int))
     low = theirs.online_risk_lower_bound_sequence_history
     return (
-        _first(records(course.evidence / rule.promise.enough), 1 - 1e-12),
+        _first(worse, 1 - 1e-12),
         _first(records(low - theirs.threshold), 0.0),
     )
 

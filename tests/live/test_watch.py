@@ -25,7 +25,8 @@ from lastlayer.errors import (
 )
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head
-from lastlayer.heads.reference import DIRECTIONS, REACH, Reference, projected
+from lastlayer.heads.reference import DIRECTIONS, REACH, Reference, ahead, projected, rank
+from lastlayer.live.betting import unspent
 from lastlayer.live.on_alarm import run_command
 from lastlayer.live.verdicts import look_alike
 from lastlayer.live.watch import RECENT, Alarm, Watch
@@ -456,3 +457,97 @@ def test_a_class_replaced_by_a_known_one_is_named_by_its_errors() -> None:
     errors = watch.report().verdicts[2].classes["class 2"].errors
     assert errors is not None
     assert errors.most < errors.share
+
+
+def test_answers_that_are_further_from_right_are_worse_though_no_more_are_wrong() -> None:
+    """Where an answer was wrong, the right class becomes the last of all."""
+
+    def near(n: int, seed: int) -> tuple[Tensor, Tensor]:
+        z, y = blobs(n, seed)
+        return z - 1.2 * torch.eye(C, H, dtype=z.dtype)[y], y
+
+    head = ll.make_head("slda", H)
+    head.observe(*near(1000, 0))
+    head.calibrate(*near(2000, 1))
+    watch = Watch(head)
+    z, y = near(4000, 2)
+    logits = head(z)
+    last = torch.where(logits.argmax(dim=1) != y, logits.argmin(dim=1), y)
+    assert asked(watch.see(z, y)) == []
+    assert "worse" in asked(watch.see(z, last))
+    said = watch.report().verdicts[0]
+    assert "of them are as far from right as" in " ".join(said.sentences)
+    assert said.finding is not None
+    assert said.finding.far is not None
+    edge = Reference.read(head.calibration.reference).edge[-1]  # type: ignore[union-attr,arg-type]
+    far = np.concatenate([ahead(logits, y), ahead(logits, last)])[said.finding.since :]
+    assert said.finding.far.share == pytest.approx((far > edge).mean())
+
+
+def test_inputs_that_are_a_little_stranger_are_noticed_on_average() -> None:
+    """Rows of the middle of what was calibrated, none of which is beyond the limit."""
+    head = calibrated()
+    z, _ = blobs(20_000, 2)
+    novelty = head.novelty(z)
+    low, top = novelty.quantile(0.5), head.limit(0.05)
+    some = z[(novelty > low) & (novelty <= top)][:2000]
+    watch = Watch(head)
+    assert asked(watch.see(some)) == ["strange"]
+    said = watch.report().verdicts[1]
+    assert "On average an input is stranger than" in " ".join(said.sentences)
+    assert said.finding is not None
+    assert said.finding.size.share == 0
+    assert said.finding.rank is not None
+    places = Reference.read(head.calibration.reference).places[1]  # type: ignore[union-attr,arg-type]
+    ranks = rank(head.novelty(some).numpy(), places)[said.finding.since :]
+    assert said.finding.rank.share == pytest.approx(ranks.mean())
+
+
+def test_answers_given_elsewhere_are_scored_as_wrong_or_right_alone() -> None:
+    head = calibrated()
+    z, y = blobs(2000, 2)
+    own, given = Watch(deepcopy(head)), Watch(head)
+    own.see(z, y)
+    given.see(z, y, answered=head.predict(z))
+    stakes = [w._state.questions["worse"].wealth.stakes[0] for w in (own, given)]
+    assert np.allclose(stakes[0][0], stakes[1][0])
+    new = given.rules["worse"].share[1:] * (1 - unspent(np.array(2000)))
+    assert np.allclose(stakes[1][1:], new)  # nothing was bet: nothing won, nothing lost
+
+
+def test_a_head_that_learns_by_order_may_err_now_in_one_class_now_in_another() -> None:
+    """Only where it keeps statistics are the errors of a class bet on while it learns."""
+    for name, bets in (("slda", True), ("linear", False)):
+        head = calibrated(name)
+        watch = Watch(head)
+        assert np.isfinite(watch._in_force("moved").p).all()
+        head.observe(*blobs(50, 5))
+        assert bool(np.isfinite(watch._in_force("moved").p).all()) is bets
+        z, y = blobs(2000, 2)
+        taken = torch.where(y == 2, 3, y)
+        alarms = asked(watch.see(z, taken, answered=y))
+        assert ("moved" in alarms) or not bets
+        assert "worse" in alarms
+
+
+def test_how_far_another_class_is_ahead() -> None:
+    logits = torch.tensor([[3.0, 1.0, 0.0], [-torch.inf, 1.0, 0.0], [2.0, 2.0, 2.0]])
+    y = torch.tensor([0, 0, 1])
+    assert ahead(logits, y).tolist() == pytest.approx([-2 / 3, 1, 0])
+    assert ahead(1000 * logits - 7, y).tolist() == pytest.approx([-2 / 3, 1, 0])
+    assert ahead(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)).tolist() == [0, 0]
+    assert ahead(torch.tensor([[0.0, -torch.inf]]), torch.tensor([0])).tolist() == [0]
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_tiny_calibrations_bet_nothing_that_they_do_not_know(classes: int, rows: int) -> None:
+    head = ll.make_head("mean", H)
+    z, y = blobs(60, 0)
+    head.observe(z, y % classes)
+    z, y = blobs(rows + 1, 1)
+    y[: min(classes, rows)] = torch.arange(min(classes, rows))
+    if rows >= classes:
+        head.calibrate(z[:rows], y[:rows] % classes)
+        z, y = blobs(3000, 2)
+        assert Watch(head).see(z, y % classes) == ()

@@ -29,7 +29,7 @@ from lastlayer.errors import (
 from lastlayer.heads.answering import pieces, ready, renew
 from lastlayer.heads.class_names import called
 from lastlayer.heads.living import USUAL, Living
-from lastlayer.heads.reference import Reference
+from lastlayer.heads.reference import Reference, ahead
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
@@ -187,16 +187,19 @@ def calibrate(head: "Head", z: Tensor, y: Tensor, living: bool = False) -> Calib
     fitted = rows_for_temperature(len(z), head.n_classes).to(head.seen.device)
     wanted = torch.zeros(len(z), dtype=torch.bool, device=head.seen.device)
     wanted[fitted] = True
-    novelty, evidence, wrong, start = [], [], [], 0
+    novelty, evidence, wrong, far, start = [], [], [], [], 0
     for part in pieces(head, z):
         logits, strange = head._judge(part)
+        own = y[start : start + len(part)]
         novelty.append(strange)
-        wrong.append(logits.argmax(dim=-1) != y[start : start + len(part)])
+        wrong.append(logits.argmax(dim=-1) != own)
+        far.append(ahead(logits, own))
         evidence.append(head._evidence(logits)[wanted[start : start + len(part)]])
         start += len(part)
     temperature, strange = fit_temperature(torch.cat(evidence), y[fitted]), torch.cat(novelty)
     found = Calibration.of(temperature, strange)
-    reference = Reference.of(z, y, strange, torch.cat(wrong), head.n_classes)
+    far_ahead = np.concatenate(far)
+    reference = Reference.of(z, y, strange, torch.cat(wrong), far_ahead, head.n_classes)
     lives = Living.of(strange) if living else None
     return replace(found, living=lives, reference=reference.document())
 

@@ -4,7 +4,8 @@ No row is kept. A class has a limit of novelty of its own, and its features are 
 directions, drawn once and for all: a shift as long as the deviation of all features together moves
 each of them by one deviation on average, whatever its direction. Where a class lies along them is
 taken from every fourth row, how far from there the others are on average from these others, so that
-what is bounded does not depend on the rows that the bound comes from.
+what is bounded does not depend on the rows that the bound comes from. How strange rows are, and how
+far another class than the right one is ahead, is looked up among places that are chosen likewise.
 """
 
 import base64
@@ -19,10 +20,14 @@ from torch import Tensor
 
 from lastlayer.errors import FileFormatError
 
+Array = NDArray[Any]
+
 DIRECTIONS = 8
 PASSING = 0.1  # of a class's rows pass its own limit of novelty
 REACH = 2.0  # deviations from its place at which a projection is cut off
 EVERY = 4  # one row in so many says where its class lies
+AHEAD = (0.1, 0.03)  # of all rows pass a limit of how far another class is ahead
+PLACES = 63  # among which the rank of a value is looked up
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +43,26 @@ class Reference:
     counted: NDArray[np.int64]  # (c,) rows in the two sums
     total: NDArray[np.float64]  # (c, DIRECTIONS) of ``along``
     squares: NDArray[np.float64]  # (c, DIRECTIONS) of their squares
+    # Of ``ahead``, then of the novelty, whatever the class:
+    places: NDArray[np.float64]  # (2, PLACES) with as many rows between any two
+    ranked: NDArray[np.float64]  # (2, 3) other rows: how many, the sum of ``rank``, of its squares
+    edge: NDArray[np.float64]  # (2,) limits of ``ahead``
+    reaching: NDArray[np.int64]  # (2,) how many rows reach them
 
     @classmethod
-    def of(cls, z: Tensor, y: Tensor, novelty: Tensor, wrong: Tensor, n_classes: int) -> Self:
-        """Sum up rows z (n, h) of classes y (n,), some of which were answered wrongly."""
+    def of(
+        cls, z: Tensor, y: Tensor, novelty: Tensor, wrong: Tensor, ahead: Array, n_classes: int
+    ) -> Self:
+        """Sum up rows of a calibration.
+
+        Args:
+            z: features (n, h).
+            y: their classes (n,).
+            novelty: of each row (n,).
+            wrong: whether it was answered wrongly (n,).
+            ahead: how far another class was ahead (n,), of the function of this name.
+            n_classes: how many classes there are.
+        """
         u, own, strange = projected(z), y.cpu().numpy(), novelty.cpu().numpy()
         order = np.lexsort((-strange, own))
         rows = np.bincount(own, minlength=n_classes)
@@ -58,11 +79,18 @@ class Reference:
         scale = np.sqrt((apart**2).mean(axis=0))
         scale = np.where(scale > 0, scale, 1.0)
         seen, rest = along(u[~first], place[own[~first]], scale), own[~first]
+        some, parts = (np.arange(len(own)) % EVERY == 0), np.arange(1, PLACES + 1) / (PLACES + 1)
+        places = np.stack([np.quantile(values[some], parts) for values in (ahead, strange)])
+        ranks = np.stack([rank(ahead[~some], places[0]), rank(strange[~some], places[1])])
+        ranked = np.stack([np.full(2, ranks.shape[1]), ranks.sum(1), (ranks**2).sum(1)], axis=1)
+        reaching = (np.array(AHEAD) * (len(ahead) + 1)).astype(np.int64)
+        edge = np.sort(ahead)[-np.maximum(reaching, 1)]
         return cls(
             rows, np.bincount(own[wrong.cpu().numpy()], minlength=n_classes),
             passing, limit, place, scale,
             np.bincount(rest, minlength=n_classes),
             _sums(seen, rest, n_classes), _sums(seen**2, rest, n_classes),
+            places, ranked, edge, reaching,
         )  # fmt: skip
 
     def document(self) -> dict[str, Any]:
@@ -75,7 +103,8 @@ class Reference:
         try:
             found = cls(**{name: unpacked(text) for name, text in document.items()})
             c, many = len(found.rows), (len(found.rows), DIRECTIONS)
-            shapes = ((c,), (c,), (c,), (c,), many, (DIRECTIONS,), (c,), many, many)
+            shapes = ((c,), (c,), (c,), (c,), many, (DIRECTIONS,), (c,), many, many,
+                      (2, PLACES), (2, 3), (len(AHEAD),), (len(AHEAD),))  # fmt: skip
             for field, shape in zip(fields(cls), shapes, strict=True):
                 if getattr(found, field.name).shape != shape:
                     raise ValueError(f"{field.name} must be {shape}")
@@ -97,6 +126,39 @@ def along(
     """Return how far along each direction rows are from a place, from 0 to 1; ½: just there."""
     seen: NDArray[np.float64] = np.clip(0.5 + (u - place) / (2 * REACH * scale), 0, 1)
     return seen
+
+
+def ahead(logits: Tensor, y: Tensor) -> Array:
+    """Return how far the best other class is ahead of the right one (n,): from −1 to 1.
+
+    In parts of the way from the lowest logit of the row to the highest: a head that only becomes
+    surer leaves it as it is. 0 where nothing can be told.
+
+    Args:
+        logits: (n, n_classes); −∞ counts as the lowest finite one.
+        y: (n,) the right classes, all below n_classes.
+
+    >>> ahead(torch.tensor([[4.0, 1.0, 0.0], [0.0, 1.0, 4.0]]), torch.tensor([0, 1])).tolist()
+    [-0.75, 0.75]
+    """
+    says = logits.isfinite()
+    low = logits.masked_fill(~says, torch.inf).amin(dim=1, keepdim=True)
+    top = logits.masked_fill(~says, -torch.inf).amax(dim=1, keepdim=True)
+    logits, y = torch.where(says, logits, low), y.to(logits.device)[:, None]
+    other = logits.scatter(1, y, -torch.inf).amax(dim=1, keepdim=True)
+    found = ((other - logits.gather(1, y)) / (top - low))[:, 0].double()
+    return found.where(found.isfinite(), 0).cpu().numpy()
+
+
+def rank(values: Array, places: Array) -> Array:
+    """Return which part of some places is below each value, from 0 to 1; an equal one half.
+
+    >>> rank(np.array([0.0, 2.0, 9.0]), np.array([1.0, 2.0, 3.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    below, up_to = (np.searchsorted(places, values, side=side) for side in ("left", "right"))
+    found: Array = (below + up_to) / (2 * len(places))
+    return found
 
 
 def _sums(values: NDArray[np.float64], own: NDArray[np.int64], n: int) -> NDArray[np.float64]:

@@ -54,8 +54,8 @@ def bet(stakes: Array, money: Array, share: Array, x: Array, p: Array) -> tuple[
         stakes: (g, d, k) what each bet has.
         money: (n, g) what is newly bet with each row.
         share: (d, k) how new money is divided among bets; sums to 1.
-        x: (n, g, d) what is bet on; NaN where a group has no row any more.
-        p: (g, d) how large x is on average at most.
+        x: (n, g, d) what is bet on; NaN where a group has no row any more, or nothing is known.
+        p: (g, d) how large x is on average at most; ∞: nothing is bet.
 
     Returns:
         The wealth (n, g) that is at stake after each row, and the stakes after all.
@@ -64,7 +64,7 @@ def bet(stakes: Array, money: Array, share: Array, x: Array, p: Array) -> tuple[
     for begin in range(0, len(x), TOGETHER):
         rows = slice(begin, begin + TOGETHER)
         against = np.maximum(p, LEAST)
-        gain = np.nan_to_num((x[rows] - against) / against)
+        gain = np.nan_to_num(x[rows] / against - np.isfinite(against))
         factor = 1 + gain[..., None] * GRID[: share.shape[1]]
         grown = np.cumprod(factor, axis=0)
         # S_t = (S_{t−1} + new_t) L_t, solved for all rows: S_t = P_t (S_0 + Σ new_j / P_{j−1}).

@@ -1,13 +1,13 @@
 """The three questions of a watch: what each bets on, against what, and when that is an alarm."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from lastlayer.heads.calibration import Calibration
-from lastlayer.heads.reference import DIRECTIONS, Reference
+from lastlayer.heads.reference import DIRECTIONS, Reference, rank
 from lastlayer.live.betting import (
     GRID,
     Array,
@@ -20,8 +20,12 @@ from lastlayer.live.wealth import Wealth
 
 WORSE, STRANGE, MOVED = QUESTIONS = ("worse", "strange", "moved")
 UNKNOWN = 0.05  # of the calibration rows are beyond the limit of "strange"
+ERRORS = 1  # the place of wrong answers among the things that are looked at of a class
 SIDES = 2  # things looked at of a class before its directions: strange, and wrong
 FEW = 3  # bets on each of the many things that are looked at of a class
+RANK = 1  # the place of ranks among the things that are looked at of all rows
+USUAL_RANK = 0.5  # among rows like itself
+MIDDLE = slice(1, 4)  # of the grid: where the change that is looked for is a large one
 POINTS = 64  # of the course of the wealth that are kept for a page
 
 
@@ -40,24 +44,61 @@ class Rule:
         return float(self.weight @ wealth.evidence(self.promise))
 
 
-def one_rate(promise: Promise, usual: float, p: float) -> Rule:
-    """Return the rule for one kind of event, which happens to a share p of all rows at most."""
-    share = np.full((1, len(GRID)), 1 / len(GRID))
-    return Rule(promise, np.array([[p]]), np.array([[usual]]), share, np.ones(1))
-
-
 def worse(promise: Promise, found: Calibration, about: Reference, tolerance: float) -> Rule:
-    """Return the rule for answers: each is wrong or not."""
-    wrong = int(about.wrong.sum())
-    p = float(most_errors(wrong, found.rows, promise.delta)) + tolerance
-    return one_rate(promise, wrong / found.rows, min(p, 1.0))
+    """Return the rule for answers: ``badness`` of each."""
+    wrong, rows, part = int(about.wrong.sum()), found.rows, np.array([1, 3, 1, 1]) / 6
+    delta = promise.delta * part
+    rates = most_exceeding(about.reaching, np.array(rows), delta[2:])
+    most = [most_errors(wrong, rows, delta[0]), most_rank(about.ranked[0], delta[1]), *rates]
+    usual = [wrong / rows, USUAL_RANK, *(about.reaching / (rows + 1))]
+    return of_all_rows(promise, part, usual, np.minimum(np.array(most) + tolerance, 1))
 
 
-def strange(promise: Promise, found: Calibration) -> tuple[Rule, float]:
-    """Return the rule for inputs, each beyond the limit or not, and the limit."""
+def strange(promise: Promise, found: Calibration, about: Reference) -> tuple[Rule, float]:
+    """Return the rule for inputs, ``strangeness`` of each, and the limit."""
     passing, limit = found.ranked(int(UNKNOWN * (found.rows + 1)))
-    p = float(most_exceeding(np.array(passing), np.array(found.rows), promise.delta))
-    return one_rate(promise, passing / (found.rows + 1), p), limit
+    part = np.array([1, 1]) / 2
+    delta = promise.delta * part
+    p = most_exceeding(np.array(passing), np.array(found.rows), delta[0])
+    most, usual = (
+        [p, most_rank(about.ranked[1], delta[1])],
+        [passing / (found.rows + 1), USUAL_RANK],
+    )
+    return of_all_rows(promise, part, usual, np.array(most)), limit
+
+
+def of_all_rows(promise: Promise, part: Array, usual: Sequence[float], p: Array) -> Rule:
+    """Return the rule for some things (d,) that are looked at of every row, whatever its class.
+
+    Each gets a part of the money; of the first, small changes are bet on as well.
+    """
+    share = np.zeros((len(p), len(GRID)))
+    share[0], share[1:, MIDDLE] = 1 / len(GRID), 1 / len(GRID[MIDDLE])
+    return Rule(promise, p[None], np.array([usual]), share * part[:, None], np.ones(1))
+
+
+def most_rank(ranked: Array, delta: float) -> Array:
+    """Return what the mean of ranks exceeds with a chance of at most δ."""
+    rows, total, squares = ranked
+    return most_on_average(rows, total, squares, delta)
+
+
+def badness(about: Reference, wrong: Array, far: Array) -> Array:
+    """Return what is bet on of answers (n, d): wrong ones, and how far another class is ahead.
+
+    Args:
+        about: how it was at the calibration.
+        wrong: (n,) whether each was wrong.
+        far: (n,) ``ahead``; NaN where it is not known.
+    """
+    beyond = np.where(np.isnan(far)[:, None], np.nan, far[:, None] > about.edge)
+    ranks = np.where(np.isnan(far), np.nan, rank(far, about.places[0]))
+    return np.concatenate([wrong[:, None], ranks[:, None], beyond], axis=1, dtype=np.float64)
+
+
+def strangeness(about: Reference, novelty: Array, limit: float) -> Array:
+    """Return what is bet on of inputs (n, d): those beyond the limit, and how strange each is."""
+    return np.stack([novelty > limit, rank(novelty, about.places[1])], axis=1).astype(np.float64)
 
 
 def moved(promise: Promise, about: Reference, shares: bool) -> Rule:

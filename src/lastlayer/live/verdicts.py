@@ -1,14 +1,14 @@
 """What a watch says: since when, how large, what to do, one sentence each."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lastlayer.heads.reference import DIRECTIONS, REACH
 from lastlayer.live.betting import Array, interval, spent
-from lastlayer.live.questions import MOVED, SIDES, STRANGE, WORSE, Question, Rule
+from lastlayer.live.questions import MOVED, RANK, SIDES, STRANGE, WORSE, Question, Rule
 from lastlayer.live.wealth import Wealth
 
 SURE = 0.05  # confidence sequences miss with at most this chance, whenever one looks
@@ -44,6 +44,8 @@ class Finding:
     size: Size
     errors: Size | None = None  # of a class: how often it is answered wrongly
     shift: Size | None = None  # of a class: along the direction in which it moved most
+    rank: Size | None = None  # of all rows: on average, among those of the calibration
+    far: Size | None = None  # of answers: how many are as far from right as few were
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,13 @@ def sizes_of(wealth: Wealth, rule: Rule, groups: Array, d: Array) -> list[Size]:
     return [Size(*map(float, size)) for size in zip(share, low, high, usual, most, strict=True)]
 
 
+def with_grades(found: Finding, wealth: Wealth, rule: Rule, name: str) -> Finding:
+    """Return what was found of all rows, with how far answers are from right, or inputs strange."""
+    things = np.array([RANK, len(rule.p[0]) - 1])
+    rank, far = sizes_of(wealth, rule, np.zeros_like(things), things)
+    return replace(found, rank=rank, far=far if name == WORSE else None)
+
+
 def shifts_of(wealth: Wealth, rule: Rule, groups: Array) -> list[Size]:
     """Return how far classes moved along the direction in which each did most, in deviations."""
     rows = np.maximum(wealth.rows - wealth.since, 1)[groups]
@@ -161,15 +170,32 @@ def _between(size: Size) -> str:
     return f"{percent(size.share)} ({percent(size.low)} to {percent(size.high)})"
 
 
+def _more(found: Finding, what: str, further: str) -> list[str]:
+    """Say what else has changed than how often something happens, if that is sure."""
+    far, rank = found.far, found.rank
+    if far is not None and far.low > far.most:
+        return [
+            f"{_between(far)} of them are as far from right as {percent(far.usual)} were then, and "
+            f"at most {percent(far.most)}."
+        ]
+    if rank is not None and rank.low > rank.most:
+        return [
+            f"On average {what} is {further} than {_between(rank)} of those at the calibration; "
+            f"without a change than {percent(rank.usual)}, and at most {percent(rank.most)}."
+        ]
+    return []
+
+
 def say_worse(found: Finding, is_strange: bool, learns: bool) -> list[str]:
-    """Say what a rising error means."""
+    """Say what worse answers mean."""
     inputs = "the inputs are strange as well: label some of what is turned away, and learn it"
     answers = "the inputs look as before: check the labels, and what a class means now"
     keep = "" if learns else "; a head with half_life forgets the old by itself"
     return [
-        f"It has been wrong more often {_since(found, 'the labelled ones')}.",
+        f"Its answers have been worse {_since(found, 'the labelled ones')}.",
         f"{_between(found.size)} of the answers since then were wrong; "
         f"at the calibration {percent(found.size.usual)}, and at most {percent(found.size.most)}.",
+        *_more(found, "an answer", "further from right"),
         f"To do: {inputs if is_strange else answers}{keep}; then recalibrate.",
     ]
 
@@ -185,9 +211,10 @@ def say_strange(found: Finding, alike: tuple[int, int]) -> list[str]:
         "perhaps another source or a broken input, so look at some of them"
     )
     return [
-        f"More inputs than before are unlike anything known {_since(found, 'all')}.",
+        f"Inputs have been stranger {_since(found, 'all')}.",
         f"{_between(found.size)} of the inputs since then are beyond the limit; at the calibration "
         f"{percent(found.size.usual)}, and at most {percent(found.size.most)}.",
+        *([] if found.size.low > found.size.most else _more(found, "an input", "stranger")),
         f"To do: {new_class}; then learn them and recalibrate.",
     ]
 
@@ -215,8 +242,10 @@ def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
             f"{name}, {_since(found, 'its own')}: {_between(found.size)} of its rows are beyond "
             f"its limit, at the calibration {percent(found.size.usual)}{wrong}{far}."
         )
+    source = "look at the source of the inputs, since so many moved at once; then "
     said.append(
-        f"To do: collect labels of {', '.join(names[:LISTED])}{more}, learn them, recalibrate."
+        f"To do: {source if 2 * len(names) > n_classes > 2 else ''}collect labels of "
+        f"{', '.join(names[:LISTED])}{more}, learn them, recalibrate."
     )
     return said
 

@@ -28,22 +28,25 @@ from lastlayer.errors import (
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head
 from lastlayer.heads.class_names import called
-from lastlayer.heads.reference import Reference, along, projected
+from lastlayer.heads.reference import Reference, ahead, along, projected
 from lastlayer.live import verdicts
 from lastlayer.live.betting import Array, Promise, at_most, every, named
 from lastlayer.live.questions import (
+    ERRORS,
     MOVED,
     QUESTIONS,
     STRANGE,
     WORSE,
     Question,
     Rule,
+    badness,
     moved,
     strange,
+    strangeness,
     until_alarm,
     worse,
 )
-from lastlayer.live.verdicts import Finding, Report, Verdict
+from lastlayer.live.verdicts import Finding, Report, Verdict, percent
 from lastlayer.live.wealth import Wealth
 
 FALSE_NAMES = 0.05  # of the classes that are named, at most, on average
@@ -62,8 +65,8 @@ class Alarm:
 
     def __str__(self) -> str:
         """Return it as text."""
-        return " ".join([verdicts.ASKS[self.question], "YES, since row", f"{self.row:,}:",
-                         *self.sentences])  # fmt: skip
+        asked = verdicts.ASKS[self.question]
+        return " ".join([asked, f"YES, noticed at row {self.row:,}.", *self.sentences])
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,12 +173,14 @@ class Watch:
                         check_range(*ends(labels))
             if answered is not None and y is None:
                 raise ArgumentError("answers are scored by labels: pass y as well as answered")
-            own = None if y is None else y.cpu().numpy().astype(np.int64)
-            wrong = None
+            own = wrong = far = None
             if y is not None:
                 given = logits.argmax(dim=-1) if answered is None else answered
-                wrong = (given.cpu() != y.cpu()).numpy()
-            seen = _Rows(projected(z), novelty.cpu().numpy(), own, wrong, answered is None)
+                own, wrong = y.cpu().numpy().astype(np.int64), (given.cpu() != y.cpu()).numpy()
+                far = np.full(len(own), np.nan)
+                there = (y < logits.shape[1]) & (answered is None)  # others' logits are unknown
+                far[there.cpu().numpy()] = ahead(logits[there], y[there])
+            seen = _Rows(projected(z), novelty.cpu().numpy(), own, wrong, far, answered is None)
             return self._take(seen)
 
     def _take(self, rows: "_Rows") -> tuple[Alarm, ...]:
@@ -188,15 +193,17 @@ class Watch:
             new = rows.u[beyond][-RECENT:] / self.about.scale
             turned_away = (*turned_away, *map(tuple, new.tolist()))[-RECENT:]
             questions[STRANGE], _, found[STRANGE] = self._ask(
-                STRANGE, questions[STRANGE], None, beyond[:, None].astype(float), None
-            )
-        if rows.own is not None and rows.wrong is not None:
+                STRANGE, questions[STRANGE], None,
+                strangeness(self.about, rows.novelty, self._limit), None,
+            )  # fmt: skip
+        if rows.own is not None and rows.wrong is not None and rows.far is not None:
             known = rows.own < len(self.about.rows)
             known &= self.about.rows[np.where(known, rows.own, 0)] > 0
             outside, own = int((~known).sum()), rows.own[known]
             questions[WORSE], _, found[WORSE] = self._ask(
-                WORSE, questions[WORSE], None, rows.wrong[known][:, None].astype(float), None
-            )
+                WORSE, questions[WORSE], None,
+                badness(self.about, rows.wrong[known], rows.far[known]), None,
+            )  # fmt: skip
             seen = along(rows.u[known], self.about.place[own], self.about.scale)
             beyond = rows.novelty[known] > self.about.limit[own]
             rates = np.stack([beyond, rows.wrong[known]], axis=1)
@@ -218,7 +225,7 @@ class Watch:
         self, name: str, question: Question, names: Wealth | None, x: Array, group: Array | None
     ) -> tuple[Question, Wealth | None, list[dict[str, Any]]]:
         """Ask one question about rows; return what is remembered then, and its new alarms."""
-        rule, raised = self.rules[name], []
+        rule, raised = self._in_force(name), []
         group = np.zeros(len(x), dtype=np.int64) if group is None else group
         again, ahead = self.settings["rows"] is not None, len(x)
         while len(x):
@@ -244,6 +251,25 @@ class Watch:
                     question = replace(question, wealth=fresh, begun=question.rows)
             x, group = x[taken:], group[taken:]
         return question.noted(rule.evidence(question.wealth)), names, raised
+
+    def _in_force(self, name: str) -> Rule:
+        """Return the rule of a question as it is now.
+
+        A head that learns by the order of its rows errs now in one class, now in another.
+        """
+        rule = self.rules[name]
+        if name == MOVED and self._has_changed() and not self.head.abilities.order_free:
+            p = rule.p.copy()
+            p[:, ERRORS] = np.inf
+            return replace(rule, p=p)
+        return rule
+
+    def _has_changed(self) -> bool:
+        """Return whether the head has learned or forgotten since it was calibrated."""
+        found = self.head.calibration
+        return found is not None and (
+            found.stale or (found.living is not None and found.living.rows > 0)
+        )
 
     # What it says.
 
@@ -285,7 +311,9 @@ class Watch:
     def _finding(self, name: str, question: Question, names: Wealth | None) -> dict[str, Any]:
         """Return since when and how large, as JSON."""
         if name != MOVED:
-            (found,) = verdicts.find(question.wealth, self.rules[name], _ALL, question.begun)
+            rule, wealth = self.rules[name], question.wealth
+            (found,) = verdicts.find(wealth, rule, _ALL, question.begun)
+            found = verdicts.with_grades(found, wealth, rule, name)
             return {"finding": asdict(found), "classes": {}}
         if names is None:
             raise TypeError("classes are named by bets that never begin anew")
@@ -321,7 +349,7 @@ class Watch:
         rows, chance = self.settings["rows"], self.settings["false_alarms"]
         if rows is not None:
             return f"Promised: at least {rows:,.0f} rows between false alarms on average."
-        return f"Promised: a false alarm ever comes with a chance of at most {chance:.2%}."
+        return f"Promised: a false alarm ever comes with a chance of at most {percent(chance)}."
 
     def _notices(self) -> tuple[str, ...]:
         said = []
@@ -329,9 +357,7 @@ class Watch:
             self.settings["rows"] is None
         ):
             said.append("Where there was an alarm the promise is spent: reset begins anew.")
-        if self.head.calibration is not None and (
-            self.head.calibration.stale or self.head.calibration.living is not None
-        ):
+        if self._has_changed():
             said.append(
                 "The head may have changed since it was calibrated: the promise is that it errs, "
                 "and that unchanged inputs are strange, no more often than then."
@@ -454,7 +480,7 @@ class Watch:
         ever = self.settings["rows"] is None
         # Names may be false for two reasons, and a fifth of their share is for the calibration.
         of_classes = replace(promise(), delta=min(promise().delta, 0.1 * FALSE_NAMES))
-        rule, self._limit = strange(promise(), found)
+        rule, self._limit = strange(promise(), found, self.about)
         self.rules: dict[str, Rule] = {
             WORSE: worse(promise(), found, self.about, self.settings["tolerance"]),
             STRANGE: rule,
@@ -473,6 +499,7 @@ class _Rows:
     novelty: Array  # (n,)
     own: Array | None  # (n,) their classes
     wrong: Array | None  # (n,) whether the answer was
+    far: Array | None  # (n,) how far another class is ahead; NaN: not known
     strange: bool = True  # whether they are new, so that it is asked whether they are strange
 
 
@@ -521,7 +548,7 @@ def _about(head: Head) -> str:
 def _finding(document: Mapping[str, Any]) -> Finding:
     sizes = {
         name: None if document[name] is None else verdicts.Size(**document[name])
-        for name in ("size", "errors", "shift")
+        for name in ("size", "errors", "shift", "rank", "far")
     }
     return Finding(**{**document, **sizes})
 
