@@ -96,6 +96,18 @@ def classes(head: "Head", z: Tensor, unknown: float | None) -> Tensor:
         return by_pieces(head, z, answer)
 
 
+def logits(head: "Head", z: Tensor) -> Tensor:
+    """Return the logits (n, n_classes) of each row."""
+    return by_pieces(head, z, lambda part: scores(head, part))
+
+
+def probabilities(head: "Head", z: Tensor) -> Tensor:
+    """Return how probable each class of each row is (n, n_classes)."""
+    with head.lock:
+        _ = head.temperature  # before the work: it may be out of date
+        return by_pieces(head, z, lambda part: head.probabilities_of(scores(head, part)))
+
+
 def judged(head: "Head", z: Tensor) -> tuple[Tensor, Tensor]:
     """Return the logits (n, n_classes) of each row, and how strange it is (n,)."""
     with head.lock:

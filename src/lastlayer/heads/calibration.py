@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.core.checks import real
+from lastlayer.core.checks import flag, real
 from lastlayer.core.tensors import check_label_kind, check_range, ends
 from lastlayer.errors import (
     DataError,
@@ -26,7 +26,7 @@ from lastlayer.errors import (
     NotCalibratedError,
     OptionError,
 )
-from lastlayer.heads.answering import pieces, ready, renew
+from lastlayer.heads.answering import make_ready, pieces, ready, renew
 from lastlayer.heads.class_names import called
 from lastlayer.heads.living import USUAL, Living
 from lastlayer.heads.reference import Reference, ahead
@@ -166,8 +166,8 @@ def _living(document: Mapping[str, Any]) -> Living:
     return found
 
 
-def calibrate(head: "Head", z: Tensor, y: Tensor, living: bool = False) -> Calibration:
-    """Calibrate a head, whose lock is held, on features (n, h) of classes that it has learned.
+def calibrate(head: "Head", z: Tensor, y: Tensor, living: bool = False) -> None:
+    """Calibrate a head on features (n, h) of classes that it has learned, but on other rows.
 
     >>> import lastlayer as ll
     >>> data = ll.load_features("cifar10")
@@ -178,7 +178,13 @@ def calibrate(head: "Head", z: Tensor, y: Tensor, living: bool = False) -> Calib
     >>> round((answers == -1).double().mean().item(), 3)
     0.046
     """
-    z = ready(head, z)
+    flag(living, "living")
+    with head.lock:
+        head.calibration = _calibrated(head, ready(head, z), y, living)
+
+
+def _calibrated(head: "Head", z: Tensor, y: Tensor, living: bool) -> Calibration:
+    """Measure on checked features what a head, whose lock is held, is to know about itself."""
     check_label_kind(y, len(z))
     if not len(z):
         raise DataError("calibration needs rows, got none")
@@ -239,6 +245,25 @@ def up_to_date(head: "Head") -> Calibration:
             + ("" if found is None else ", or drop the calibration: calibration = None")
         )
     return found
+
+
+def follow(head: "Head", z: Tensor, y: Tensor) -> bool:
+    """Let a calibration that lives see rows that its head is about to learn, if there is one."""
+    found = head.calibration
+    if found is None or found.living is None:
+        return False
+    if head._follows:
+        head.calibration = found.follow(head, z, y)
+    return True
+
+
+def temperature(head: "Head") -> float:
+    """Return what the logits of a head are divided by to become probabilities."""
+    with head.lock:
+        if head.calibration is None:
+            make_ready(head)
+            return head._own_temperature()
+        return up_to_date(head).temperature
 
 
 def a_share(share: Any, name: str) -> float:

@@ -40,6 +40,19 @@ def check_able(head: "Head", ability: str, what: str) -> None:
         )
 
 
+def observe(head: "Head", z: Tensor, y: Tensor, weight: Any) -> None:
+    """Let a head learn from one batch."""
+    if weight is not None:
+        observe_all(head, [(z, y, weight)], 0)
+        return
+    z, y, most = head._check_batch(z, y)
+    with head.lock:
+        if head._under_way is not None:
+            settle(head)
+        if most >= 0:
+            head._observe(z, y, most)
+
+
 def observe_all(head: "Head", batches: Iterable[tuple[Any, ...]], n_classes: int) -> None:
     """Let a head learn from several batches, or from none of them."""
     n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
@@ -97,7 +110,7 @@ def merge(head: H, other: H, columns: Tensor | None = None) -> H:
         merged = head._merge(other)
         merged._class_names = names
         merged.records = joint_records(head, other)
-        merged._calibration = head._calibration or other._calibration
+        merged.calibration = head.calibration or other.calibration
         merged._mark_changed()
     return merged
 
@@ -188,8 +201,8 @@ def forget_class(head: "Head", y: int) -> None:
 
 def _mark_forgotten(head: "Head") -> None:
     """Note what the order of rows has left its traces in: a calibration that lives, and a watch."""
-    if head._calibration is not None:
-        head._calibration = head._calibration.after_forgetting()
+    if head.calibration is not None:
+        head.calibration = head.calibration.after_forgetting()
     if "watch" in head.records:
         head.records = {**head.records, "watch": {**head.records["watch"], "forgot": True}}
     head._mark_changed(calibrated=True)

@@ -8,14 +8,13 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import Abilities
-from lastlayer.core.checks import choice, expect, flag, whole
+from lastlayer.core.checks import choice, expect, whole
 from lastlayer.core.tensors import MOST_CLASSES, check_batch, check_queries
 from lastlayer.errors import UnsupportedError
 from lastlayer.heads import answering, calibration, changes, export
@@ -26,7 +25,7 @@ from lastlayer.heads.head_file import write_head
 from lastlayer.heads.leave_one_out import leave_one_out
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.shared_module import SharedModule
-from lastlayer.heads.undo import AllOrNothing, learning, settle
+from lastlayer.heads.undo import AllOrNothing, learning
 
 if TYPE_CHECKING:
     from lastlayer.heads.first_rows import Moments
@@ -41,16 +40,13 @@ class Head(SharedModule, ABC):
     """A classifier that learns from a stream of batches and is never told their task.
 
     Classes are the integers 0…n_classes−1. They need not be declared: a head grows when a label
-    beyond those it knows arrives. Everything learned is a parameter or a buffer.
-
-    Any number of threads may use a head at once. Changes are made one after the other, and an
-    answer reflects some whole number of them.
+    beyond those it knows arrives. Everything learned is a parameter or a buffer. Any number of
+    threads may use a head at once: an answer reflects some whole number of changes.
 
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand (0: none).
-        preset: "exact", or "paper" for the paper's method with its quirks; None where there is no
-            difference: the head is then made without one.
+        preset: "exact", or "paper" for the paper's method with its quirks; None: it has none.
         **options: what else the head was made with, kept for ``save``.
     """
 
@@ -69,7 +65,7 @@ class Head(SharedModule, ABC):
         preset = "exact" if preset is None else preset
         self.preset = cast(Preset, choice(preset, ("exact", "paper"), "preset"))
         self._class_names: Names = None
-        self._calibration: Calibration | None = None
+        self.calibration: Calibration | None = None  # what ``calibrate`` found; see its ``stale``
         self._follows = True  # whether rows are new to a calibration that lives
         self.records: dict[str, Any] = {}  # see ``records``: kept by ``save``
         self._derived: dict[str, Any] = {}  # what was made of the head as it is, when asked for
@@ -134,32 +130,19 @@ class Head(SharedModule, ABC):
 
         A row counts as often as its weight says, if ``abilities.weighs``; without weights, once.
         """
-        if sample_weight is not None:
-            changes.observe_all(self, [(z, y, sample_weight)], 0)
-            return
-        z, y, most = self._check_batch(z, y)
-        with self.lock:
-            if self._under_way is not None:
-                settle(self)
-            if most >= 0:
-                self._observe(z, y, most)
+        changes.observe(self, z, y, sample_weight)
 
     def observe_all(self, batches: Iterable[tuple[Any, ...]], n_classes: int = 0) -> None:
-        """Learn from several batches as one change: after an error from none of them.
+        """Learn from several batches (z, y) or (z, y, weights) as one change, or from none of them.
 
-        Args:
-            batches: features (n, h) and labels (n,) of each, and weights (n,) if it has some.
-            n_classes: classes to declare, beside those of the batches.
+        ``n_classes`` declares classes beside those of the batches.
         """
         changes.observe_all(self, batches, n_classes)
 
     def fresh(self, n_classes: int = 0, first: Tensor | None = None) -> Self:
         """Return such a head that has learned nothing, to be merged with this one.
 
-        Args:
-            n_classes: classes known beforehand.
-            first: rows (n, h) that fix, with those that it keeps, what depends on the first ones;
-                they are not learned.
+        Rows ``first`` (n, h) are not learned: they fix what depends on the first ones that come.
         """
         changes.check_able(self, "merges", "be learned in parts, as shards are,")
         return self._empty(n_classes)
@@ -176,9 +159,8 @@ class Head(SharedModule, ABC):
     def forget(self, z: Tensor, y: Tensor, sample_weight: Weights = None) -> None:
         """Make it as if the samples ``z`` (n, h) of classes ``y`` had never been observed.
 
-        Weights are those that they were observed with, or a part of them.
-        Impossible requests are refused: more samples than there are, and samples without which
-        the rest would be impossible. ``proof`` says what that proves.
+        Weights are those that they were observed with, or a part of them. More samples than there
+        are, and samples without which the rest would be impossible, are refused: see ``proof``.
         """
         changes.forget(self, z, y, sample_weight)
 
@@ -190,15 +172,13 @@ class Head(SharedModule, ABC):
 
     def forward(self, z: Tensor) -> Tensor:
         """Return the logits (n, n_classes); under "exact" a class never seen gets −∞."""
-        return answering.by_pieces(self, z, partial(answering.scores, self))
+        return answering.logits(self, z)
 
     def predict(self, z: Tensor, unknown: float | None = None) -> Tensor:
         """Return the class (n,) with the largest logit, the lowest such class at a tie.
 
-        Args:
-            z: features (n, h).
-            unknown: answer −1, "I don't know", to inputs that are stranger than all but this share
-                of the known ones; needs ``calibrate``. None: answer every input with a class.
+        With ``unknown`` the answer is −1, "I don't know", to inputs that are stranger than all but
+        this share of the known ones; needs ``calibrate``.
         """
         return answering.classes(self, z, unknown)
 
@@ -206,13 +186,9 @@ class Head(SharedModule, ABC):
         """Return the logits (n, n_classes) of rows that it has learned, each as if it had not been.
 
         They equal those of a refit without the row, with the same absolute penalty, intensity of
-        shrinkage and map. Copies of a row, of equal features and label, are left out with it. A
+        shrinkage and map. Copies of a row, of equal features and label, are left out with it:
+        ``copies`` (n,) says how often each was learned; None: as often as it is among these. A
         class whose only row is left out has logit −∞.
-
-        Args:
-            z: features (n, h).
-            y: their labels (n,).
-            copies: (n,) how often each row was learned; None: as often as it is among these.
         """
         return leave_one_out(self, z, y, copies)
 
@@ -226,8 +202,8 @@ class Head(SharedModule, ABC):
     def novelty(self, z: Tensor) -> Tensor:
         """Return how strange each input is (n,), in float64: the larger, the less it is known.
 
-        What is measured depends on the head: a distance to what it has learned where it keeps that,
-        else the energy −log Σ exp(logit). Only the order of such numbers means something.
+        It is a distance to what the head has learned where it keeps that, else the energy
+        −log Σ exp(logit). Only the order of such numbers means something.
         """
         return answering.by_pieces(self, z, lambda part: self._judge(part)[1])
 
@@ -241,15 +217,12 @@ class Head(SharedModule, ABC):
         Logits are divided by ``temperature`` before the softmax. Without ``calibrate`` that is the
         head's own, and of heads trained by gradient 1: they order the classes, little more.
         """
-        with self.lock:
-            _ = self.temperature  # before the work: it may be out of date
-            scores = partial(answering.scores, self)
-            return answering.by_pieces(self, z, lambda part: self.probabilities_of(scores(part)))
+        return answering.probabilities(self, z)
 
     def probabilities_of(self, logits: Tensor) -> Tensor:
         """Return the probabilities that belong to logits (n, n_classes) of this head."""
         with self.lock:
-            evidence = logits if self._calibration is None else self._evidence(logits)
+            evidence = logits if self.calibration is None else self._evidence(logits)
             return torch.softmax(evidence.double() / self.temperature, dim=-1)
 
     def calibrate(self, z: Tensor, y: Tensor, living: bool = False) -> None:
@@ -257,30 +230,12 @@ class Head(SharedModule, ABC):
 
         It keeps a temperature, so that probabilities are right on average, and limits of novelty
         for ``predict(z, unknown=share)``, which hold as long as inputs are like these rows; it
-        keeps no row. What the head answers does not change. Any ``observe``, ``merge`` or
-        ``forget`` makes it out of date. Every class that was learned must be among the rows.
-
-        Args:
-            z: the features.
-            y: their classes.
-            living: keep it up to date: each row that is observed is judged before it is learned,
-                and temperature and limits follow (``Living``). That makes each ``observe`` as slow
-                as an answer, and the calibration depend on the order of the rows.
+        keeps no row. Every class that was learned must be among the rows. Any ``observe``,
+        ``merge`` or ``forget`` makes it out of date, unless it is ``living``: then each row that
+        is observed is judged before it is learned, and temperature and limits follow. That makes
+        each ``observe`` as slow as an answer, and the calibration depend on the order of the rows.
         """
-        flag(living, "living")
-        with self.lock:
-            self._calibration = calibration.calibrate(self, z, y, living)
-
-    @property
-    def calibration(self) -> Calibration | None:
-        """What ``calibrate`` found; its ``stale`` says whether the head has changed since."""
-        return self._calibration
-
-    @calibration.setter
-    def calibration(self, found: Calibration | None) -> None:
-        if found is not None:
-            expect(found, Calibration, "calibration", "a Calibration or None")
-        self._calibration = found
+        calibration.calibrate(self, z, y, living)
 
     @property
     def temperature(self) -> float:
@@ -288,11 +243,7 @@ class Head(SharedModule, ABC):
 
         Where the head has changed since it was calibrated it is unknown: NotCalibratedError.
         """
-        with self.lock:
-            if self._calibration is None:
-                answering.make_ready(self)
-                return self._own_temperature()
-            return calibration.up_to_date(self).temperature
+        return calibration.temperature(self)
 
     def limit(self, unknown: float) -> float:
         """Return the novelty above which ``predict(z, unknown)`` answers −1."""
@@ -302,8 +253,7 @@ class Head(SharedModule, ABC):
     def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
         """Return an ordinary layer that predicts the same class, if ``abilities.linear`` says so.
 
-        Args:
-            dtype: of its parameters; None: PyTorch's default, float32.
+        Its parameters have the ``dtype``; None: PyTorch's default, float32.
         """
         return export.as_linear(self, dtype)
 
@@ -312,12 +262,9 @@ class Head(SharedModule, ABC):
     ) -> Inference:
         """Return the head in its present state as a module that only predicts, to export it.
 
-        It checks and learns nothing. Its ``forward(z)`` gives class, probabilities and novelty, as
-        ``predict``, ``probabilities`` and ``novelty`` do, but for rounding.
-
-        Args:
-            unknown: answer −1 where ``predict(z, unknown)`` does; None: never.
-            dtype: of its numbers, torch.float32 or float64; None: PyTorch's default, float32.
+        It checks and learns nothing. Its ``forward(z)`` returns class, probabilities and novelty,
+        as ``predict(z, unknown)``, ``probabilities`` and ``novelty`` do, but for rounding. Its
+        numbers have the ``dtype``, torch.float32 or float64; None: PyTorch's default, float32.
         """
         return export.as_module(self, unknown, dtype)
 
@@ -326,8 +273,7 @@ class Head(SharedModule, ABC):
     ) -> None:
         """Write ``as_module(unknown, dtype)`` to an ONNX file, for a service to run.
 
-        Class names, temperature and limits of novelty are in its metadata. Needs the extra
-        ``onnx``.
+        Class names, temperature and limits are in its metadata. Needs the extra ``onnx``.
         """
         write_onnx(self.as_module(unknown, dtype), path)
 
@@ -341,10 +287,7 @@ class Head(SharedModule, ABC):
     def _learn(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
         """Learn from a checked batch whose classes are all known.
 
-        Args:
-            z: features (n, h).
-            y: their classes (n,).
-            *weight: one tensor (n,) of numbers above 0 in float64, if rows weigh, or nothing.
+        Where rows weigh, ``weight`` is one tensor (n,) of numbers above 0 in float64.
         """
 
     @abstractmethod
@@ -369,9 +312,8 @@ class Head(SharedModule, ABC):
     def _rearrange(self, classes: Tensor, columns: Tensor | None) -> None:
         """Number classes and columns of features anew, in new tensors; for heads that merge.
 
-        Args:
-            classes: (k,) class i becomes what class ``classes[i]`` was; others have no samples.
-            columns: (h,) column j becomes what column ``columns[j]`` was; None: they stay.
+        Class i becomes what ``classes[i]`` was (others have no samples), and column j what
+        ``columns[j]`` was; None: columns stay.
         """
         raise NotImplementedError
 
@@ -413,10 +355,8 @@ class Head(SharedModule, ABC):
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
         """Write down how logits and novelty come from features; it is ready to answer."""
-        raise UnsupportedError(
-            f"a '{self.name}' head cannot become a module or an ONNX file: it defines no "
-            "_answer_graph"
-        )
+        no = f"a '{self.name}' head cannot become a module or an ONNX file"
+        raise UnsupportedError(f"{no}: it defines no _answer_graph")
 
     def _keeps(self, z: Tensor) -> int:
         """Count the rows (n, h) that it keeps, beyond what chance explains."""
@@ -442,9 +382,7 @@ class Head(SharedModule, ABC):
 
     def _take(self, z: Tensor, y: Tensor, most: int, *weight: Tensor) -> None:
         """Learn from a checked batch, as part of a change."""
-        lives = self._calibration is not None and self._calibration.living is not None
-        if lives and self._follows and self._calibration is not None:
-            self._calibration = self._calibration.follow(self, z, y)
+        lives = calibration.follow(self, z, y)
         if most >= self.n_classes:
             self._grow(most + 1)
         self.seen = self.seen.index_fill(0, y, True)
@@ -453,8 +391,8 @@ class Head(SharedModule, ABC):
 
     def _mark_changed(self, calibrated: bool = False) -> None:
         """Note that what follows from the data, and mostly the calibration, are out of date."""
-        if not calibrated and self._calibration is not None and not self._calibration.stale:
-            self._calibration = replace(self._calibration, stale=True)
+        if not calibrated and self.calibration is not None and not self.calibration.stale:
+            self.calibration = replace(self.calibration, stale=True)
         self._stale = True
 
     def _judge(self, z: Tensor) -> tuple[Tensor, Tensor]:

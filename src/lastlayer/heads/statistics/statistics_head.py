@@ -183,6 +183,10 @@ class StatisticsHead(Head):
         found: Tensor = self._derived["root"]
         return found
 
+    def drop_learning(self) -> None:
+        """Drop the factor, once it is in what measures distances."""
+        self._derived.pop("root", None)
+
     def _make_root(self) -> Tensor:
         root = shared_root(self.statistics)
         return root if root is not None else torch.eye(self.in_features).to(self.statistics.mean)
@@ -210,7 +214,7 @@ class StatisticsHead(Head):
 
     def _wait(self, z: Tensor, y: Tensor, most: int) -> bool:
         """Put a small batch of known classes aside, if there is room for it."""
-        seen, own = cast(Tensor, self._buffers["seen"]), self._calibration
+        seen, own = cast(Tensor, self._buffers["seen"]), self.calibration
         # A calibration goes out of date with the change, or not at all: then nothing waits.
         if y.numel() > self._few or most >= seen.numel() or not (own is None or own.stale):
             return False
