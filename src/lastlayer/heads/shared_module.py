@@ -19,6 +19,7 @@ class Resizable(nn.Module):
     """
 
     symmetric: ClassVar[tuple[str, ...]] = ()  # buffers of which only the lower triangle counts
+    copies_share: ClassVar[bool] = False  # whether its tensors are replaced, never overwritten
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
@@ -37,6 +38,9 @@ class Resizable(nn.Module):
             old = cast(Tensor, self._buffers[name])
             more = old.new_zeros(n - old.shape[0], *old.shape[1:])
             self._buffers[name] = torch.cat([old, more])
+
+    def drop_learning(self) -> None:
+        """Drop what only learning needs, of a copy that only answers."""
 
 
 class Precise(Resizable):

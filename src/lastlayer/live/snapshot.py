@@ -9,10 +9,8 @@ import torch
 
 from lastlayer.estimator import HeadClassifier
 from lastlayer.evaluate.training_rows import Divided
-from lastlayer.heads import FeatureMap, Head
 from lastlayer.heads.answering import make_ready
-from lastlayer.heads.neighbours.stored_rows import Memory
-from lastlayer.heads.statistics.class_statistics import ClassStatistics
+from lastlayer.heads.shared_module import Resizable
 from lastlayer.live.entry import Rows
 
 BEST = 3  # labels that are named beside the answer
@@ -37,7 +35,7 @@ def frozen(clf: HeadClassifier) -> HeadClassifier:
     """
     memo: dict[int, Any] = {}
     for part in clf.head_.modules():
-        if isinstance(part, FeatureMap | Memory):
+        if getattr(part, "copies_share", False):
             memo |= {id(tensor): tensor for tensor in part._buffers.values() if tensor is not None}
     made = HeadClassifier(**clf.get_params(deep=False))
     made.__dict__.update(clf.__dict__)
@@ -76,7 +74,9 @@ class Snapshot:
             make_ready(head)
         if self.limit is not None:
             head.novelty(torch.zeros(1, head.in_features, dtype=torch.float64))
-        _drop_scatter(head)
+        for part in head.modules():
+            if isinstance(part, Resizable):  # what only learning needs is most of the memory
+                part.drop_learning()
 
     def answer(self, z: Rows) -> Answer:
         """Answer rows (n, h)."""
@@ -102,13 +102,3 @@ class Snapshot:
             far = self.limit
             labels = [None if n > far else label for n, label in zip(novelty, labels, strict=True)]
         return Answer(labels, share[:, 0].tolist(), best, novelty, self.through)
-
-
-def _drop_scatter(head: Head) -> None:
-    """Drop what only learning needs: it is most of the memory."""
-    for part in head.modules():
-        if isinstance(part, Head):
-            part._derived.pop("root", None)
-        if isinstance(part, ClassStatistics):
-            part._buffers["scatter"] = part.held("scatter").new_zeros(0, 0)
-            part.__dict__["second"] = None

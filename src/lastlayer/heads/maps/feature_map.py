@@ -34,6 +34,7 @@ class FeatureMap(Precise, ABC):
         rows: "as_is", or "unit": each is scaled to length 1 first.
     """
 
+    copies_share = True
     name: ClassVar[str]
     unit: ClassVar[float] = 1.0  # what unit rows are divided by
     projection: Tensor  # (width, h) standard normal
@@ -107,7 +108,7 @@ class FeatureMap(Precise, ABC):
         super()._load_from_state_dict(*args, **kwargs)
         sizes = self.centre.numel(), self.scale.numel()
         if sizes not in {(0, 0), (self.in_features, 1), (self.in_features,) * 2}:
-            args[-1].append(f"expected a centre and a scale of {self.in_features}, got {sizes}")
+            args[-1].append(f"centre and scale must have {self.in_features} numbers, got {sizes}")
 
     def rearrange(self, columns: Tensor) -> None:
         """Read column ``columns[j]`` of features, as they were, in column j."""

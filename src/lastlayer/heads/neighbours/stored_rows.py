@@ -27,6 +27,7 @@ class Memory(nn.Module):
     (tensor([[2., 3.]]), tensor([8]))
     """
 
+    copies_share = True  # rows are added behind those of a copy; dropping some makes new memory
     _z: Tensor  # (capacity, h)
     _y: Tensor  # (capacity,) int64
     _number: Tensor  # (capacity,) int64

@@ -230,6 +230,11 @@ class ClassStatistics(Precise):
         """Return a buffer as it is, without the waiting rows."""
         return cast(Tensor, self._buffers[name])
 
+    def drop_learning(self) -> None:
+        """Drop the scatter."""
+        self._buffers["scatter"] = self.held("scatter").new_zeros(0, 0)
+        self.second = None
+
     def squares(self) -> Tensor:
         """Return Σ ‖z − μ_y‖² over all samples."""
         if self.kind == "none":
