@@ -257,7 +257,7 @@ def test_a_node_without_lastlayer(cluster: Cluster, tmp_path: Path) -> None:
     empty.mkdir()
     (empty / "lastlayer.py").write_text("raise ImportError(\"No module named 'lastlayer'\")")
     add(cluster, 1, env_vars={"PYTHONPATH": str(empty)})
-    with pytest.raises(MissingPackageError, match=r"expected lastlayer .* on node .*, got none"):
+    with pytest.raises(MissingPackageError, match=r"node .* must have lastlayer .*, got none"):
         ll.fit(folder, "slda", label="species", ray=cluster.address, parts=tmp_path / "parts")
     assert not list((tmp_path / "parts").iterdir())
 
@@ -276,7 +276,7 @@ def test_what_nodes_do_not_see(
             "_ask",
             lambda self, node, token, files: ask(self, node, elsewhere, files),
         )
-        with pytest.raises(OptionError, match="expected a folder that all nodes share"):
+        with pytest.raises(OptionError, match=r"all nodes must see .*: choose a folder"):
             ll.fit(folder, "slda", **how)
     with monkeypatch.context() as patch:
         patch.setattr(

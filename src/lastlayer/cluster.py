@@ -84,9 +84,7 @@ class Cluster:
         try:
             nodes = self._nodes()
             if not nodes:
-                raise OptionError(
-                    "expected nodes with a CPU in the Ray cluster, but there are none"
-                )
+                raise OptionError("the Ray cluster must have nodes with a CPU, but there are none")
             read = [str(file) for file in files]
             asked = {node["NodeID"]: self._ask(node["NodeID"], str(token), read) for node in nodes}
             for node in nodes:
@@ -130,18 +128,15 @@ class Cluster:
         if found["version"] != __version__:
             got = found["version"] or f"none ({found.get('why')})"
             raise MissingPackageError(
-                f"expected lastlayer {__version__} on {name} of the Ray cluster, got {got}: "
-                f"{INSTALL}"
+                f"{name} of the Ray cluster must have lastlayer {__version__}, got {got}: {INSTALL}"
             )
         if not found["sees"] or not answer.exists():
             raise OptionError(
-                f"expected a folder that all nodes share, but {name} does not see {answer.parent}: "
-                "choose one on a file system that they share (--parts, --out)"
+                f"all nodes must see {answer.parent}, but {name} does not: choose a folder on a "
+                "file system that they share (--parts, --out)"
             )
         if found["missing"]:
-            raise OptionError(
-                f"expected files that all nodes see, but {name} does not see {found['missing'][0]}"
-            )
+            raise OptionError(f"all nodes must see {found['missing'][0]}, but {name} does not")
 
     def run(
         self,
@@ -182,8 +177,8 @@ class Cluster:
             most = max((int(r["CPU"]) for r in rooms if r.get("GPU", 0) >= gpus), default=0)
             with_gpu = " that has a GPU" if gpus else ""
             raise OptionError(
-                f"expected a node{with_gpu} in the Ray cluster with {cpus} cores for each task, "
-                f"but the largest has {most}: use fewer --workers"
+                f"no node{with_gpu} of the Ray cluster has {cpus} cores for a task, the largest "
+                f"has {most}: use fewer --workers"
             )
 
     def _answer(self, reference: Any) -> Any:

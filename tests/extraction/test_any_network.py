@@ -196,7 +196,7 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("give", "error", "message"),
     [
-        (lambda x: x.mean(), ShapeError, r"features of shape \(12, h\) from the network, got \(\)"),
+        (lambda x: x.mean(), ShapeError, r"must return features of shape \(12, h\), got \(\)"),
         (lambda x: {"z": x}, ShapeError, "got dict: wrap it in a module"),
         (
             lambda x: x.flatten(1) / 0,
@@ -221,7 +221,7 @@ def test_networks_that_give_no_features(
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_transforms_that_give_no_batch(images: ImageSet, out: Path, workers: int) -> None:
-    with pytest.raises(ShapeError, match=r"returns a tensor \(channels, …\), got Image"):
+    with pytest.raises(ShapeError, match=r"must return a tensor \(channels, …\), got Image"):
         ll.extract(images, Counting(), lambda image: image, out, workers=workers)
     sizes = iter(range(1, 100))
 

@@ -194,7 +194,7 @@ def test_weights_that_are_none(
         with pytest.raises(FileFormatError, match=r"neither a \.safetensors file nor"):
             load_backbone("resnet20-cifar100", weights)
     torch.save([1, 2], weights)
-    with pytest.raises(FileFormatError, match="expected a state dict"):
+    with pytest.raises(FileFormatError, match="must hold a state dict"):
         load_backbone("resnet20-cifar100", weights)
 
 

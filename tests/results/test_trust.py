@@ -184,9 +184,9 @@ def reseal(folder: Path) -> None:
         ("UPDATE run SET seed = 0.5", "column 'seed' holds float"),
         ("UPDATE data SET about = '{'", "is damaged: what is known of the data 'mine"),
         ("UPDATE data SET about = '{\"colour\": 1}'", "is damaged: what is known of the data"),
-        ("UPDATE array SET shape = '[-1]'", "expected a shape such as"),
-        ("UPDATE array SET shape = '[1e3]'", "expected a shape such as"),
-        ("UPDATE array SET type = 'O'", "expected a type such as '<f4', got 'O'"),
+        ("UPDATE array SET shape = '[-1]'", "a shape must be such as"),
+        ("UPDATE array SET shape = '[1e3]'", "a shape must be such as"),
+        ("UPDATE array SET type = 'O'", "a type must be such as '<f4', got 'O'"),
         ("UPDATE array SET content = x'00'", "is damaged: the array"),
     ],
 )
@@ -232,7 +232,7 @@ def put(folder: Path, shape: list[int], content: bytes) -> None:
 def test_an_array_takes_no_more_than_is_stated(study: Path) -> None:
     bomb = zlib.compress(bytes(64 << 20), 9)
     put(study, [MOST + 1], bomb)
-    with pytest.raises(FileFormatError, match="array of at most 512 MiB"):
+    with pytest.raises(FileFormatError, match="an array must take at most 512 MiB"):
         read_all(study)
     put(study, [10], bomb)  # it announces less than it holds
     with pytest.raises(FileFormatError, match="expected 10 bytes"):

@@ -1,1 +1,1 @@
-"""Training: feeding streams to heads, one or thousands at once."""
+"""Streams shown to heads, one or thousands at once: scores, curves and costs on held-out rows."""

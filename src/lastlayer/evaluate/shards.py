@@ -1,8 +1,8 @@
 """Learning a head from shards: survey them, plan the tasks, do them, and merge what they give.
 
 A head that merges is a sum: what is learned of some shards can be added to what is learned of
-others, exactly, whoever did it. So the plan depends on the shards and the head alone; the tasks are
-done in threads here or on a Ray cluster.
+others, exactly, wherever that was done. So the plan depends on the shards and the head alone; the
+tasks are done in threads here or on a Ray cluster.
 """
 
 import hashlib

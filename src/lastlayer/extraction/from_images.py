@@ -216,8 +216,8 @@ class Frozen:
         if not isinstance(z, Tensor) or z.ndim < 2 or len(z) != len(x):
             found = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
             raise ShapeError(
-                f"expected features of shape ({len(x)}, h) from the network, got {found}: wrap it "
-                "in a module that gives one row of features per image"
+                f"the network must return features of shape ({len(x)}, h), got {found}: wrap it "
+                "in a module that returns one row of features for each image"
             )
         return z.flatten(1).float().cpu()
 

@@ -71,7 +71,7 @@ def make_example(transform: Transform, images: ImageSet) -> Tensor:
     x = transform(images.train.x[0] if isinstance(images.train.x, Tensor) else gradient())
     if not isinstance(x, Tensor) or x.ndim < 2:
         found = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ShapeError(f"expected a transform that returns a tensor (channels, …), got {found}")
+        raise ShapeError(f"the transform must return a tensor (channels, …), got {found}")
     return x
 
 
@@ -105,7 +105,7 @@ def _collate(items: Sequence[Item]) -> Batch | ShapeError:
     shapes = list({tuple(x.shape) for _, x in good})
     if len(shapes) > 1:
         return ShapeError(
-            "expected a transform that gives tensors of one shape for all images, "
+            "the transform must return tensors of one shape for all images, "
             f"got {shapes[0]} and {shapes[1]}: let it resize or crop them"
         )
     # PyTorch's own way of stacking writes straight into the memory that processes share.

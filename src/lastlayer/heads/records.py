@@ -1,6 +1,6 @@
 """What is recorded about a head beside what it has learned: ``head.records``, kept in its file.
 
-A plain dict of JSON values, changed by whoever owns a key:
+A plain dict of JSON values, each key changed by its owner:
 
 - ``watch``: the state of a watch.
 - ``change``: the number of the change of a store through which the head has learned.

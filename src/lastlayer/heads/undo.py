@@ -53,7 +53,7 @@ class AllOrNothing:
     overwrites; and rows beyond what counts as filled may be written freely.
 
     An interrupt may strike while ``__exit__`` itself runs, or before it begins. Then the module
-    still holds the block, and whoever uses the module next calls ``settle``, which ends it.
+    still holds the block, and the next use of the module calls ``settle``, which ends it.
     Blocks must not nest, neither two of one module nor those of a module and of its part: an inner
     one would take the outer one for one that was interrupted. Nothing checks this.
 

@@ -81,7 +81,7 @@ def make_sections(tables: Tables, files: Path | None = None) -> list[Section]:
                 raise
             names = ", ".join(f"{sheet.name}.csv" for sheet in (*topic.needs, *topic.also))
             raise FileFormatError(
-                f"expected tables of a report, got {files}: its {names} cannot be shown "
+                f"{files} must hold the tables of a report, but {names} cannot be shown "
                 f"({type(error).__name__}: {error}). Make them again from the results, or move "
                 "them away and the page is made without them"
             ) from error

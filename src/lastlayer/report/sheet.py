@@ -117,6 +117,6 @@ def _typed(name: str, kind: type[pl.DataType]) -> pl.Expr:
 def _damaged(path: object, error: object) -> str:
     said = str(error).strip().partition("\n")[0]
     return (
-        f"expected a table of a report, got {path}: {said}. It is damaged or of another program: "
+        f"{path} is not a table of a report: {said}. It is damaged or of another program: "
         "make it again from the results, or move it away and the page is made without it"
     )

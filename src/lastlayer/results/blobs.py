@@ -28,7 +28,7 @@ def pack(array: NDArray[Any]) -> Packed:
     """
     if array.nbytes > MOST:
         raise DataError(
-            f"expected an array of at most {MOST >> 20} MiB, got {array.nbytes >> 20} MiB"
+            f"an array must take at most {MOST >> 20} MiB, got {array.nbytes >> 20} MiB"
         )
     plain = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     return plain.dtype.str, json.dumps(array.shape), zlib.compress(plain.tobytes(), level=6)
@@ -64,11 +64,11 @@ def digest(packed: Packed) -> str:
 def _layout(kind: str, shape: str) -> tuple[list[int], int]:
     """Return the sides and the size in bytes, both within bounds."""
     if not isinstance(kind, str) or not _TYPE.fullmatch(kind):
-        raise ValueError(f"expected a type such as '<f4', got {str(kind)[:20]!r}")
+        raise ValueError(f"a type must be such as '<f4', got {str(kind)[:20]!r}")
     sides = json.loads(shape) if isinstance(shape, str) and len(shape) < 200 else None
     if not isinstance(sides, list) or not all(type(side) is int and side >= 0 for side in sides):
-        raise ValueError(f"expected a shape such as [5, 10], got {str(shape)[:20]!r}")
+        raise ValueError(f"a shape must be such as [5, 10], got {str(shape)[:20]!r}")
     size = prod(sides) * np.dtype(kind).itemsize
     if size > MOST or len(sides) > 8:
-        raise ValueError(f"expected an array of at most {MOST >> 20} MiB, got {size >> 20} MiB")
+        raise ValueError(f"an array must take at most {MOST >> 20} MiB, got {size >> 20} MiB")
     return sides, size

@@ -106,14 +106,14 @@ def load_study(folder: str | os.PathLike[str]) -> Study:
     >>> load_study("nowhere")
     Traceback (most recent call last):
     ...
-    lastlayer.errors.MissingFileError: no results in nowhere: expected a folder with \
-results.sqlite, made by: lastlayer run PLAN --out nowhere
+    lastlayer.errors.MissingFileError: no results in nowhere: there is no results.sqlite; \
+make it with: lastlayer run PLAN --out nowhere
     """
     path = a_folder(folder) / FILE
     if not path.exists():
         raise MissingFileError(
-            f"no results in {folder}: expected a folder with {FILE}, made by: lastlayer run PLAN "
-            f"--out {folder}"
+            f"no results in {folder}: there is no {FILE}; make it with: lastlayer run PLAN --out "
+            f"{folder}"
         )
     with opened(path) as connection:
         about = {str(name): str(value) for name, value in connection.execute("SELECT * FROM study")}

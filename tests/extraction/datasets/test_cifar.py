@@ -60,7 +60,9 @@ def test_a_changed_file_is_refused(
     content = bytearray(file.read_bytes())
     content[-100] ^= 1
     file.write_bytes(content)
-    with pytest.raises(FileFormatError, match=r"expected the official test.* with MD5 \w{32}, but"):
+    with pytest.raises(
+        FileFormatError, match=r"test.* must be the official file with MD5 \w{32}, got"
+    ):
         read_cifar("cifar100", tmp_path)
 
 
@@ -69,7 +71,7 @@ def test_missing_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         read_cifar("cifar10", tmp_path)
     folder = fake_cifar.write(tmp_path, monkeypatch, "cifar10", "binary")
     (folder / "data_batch_4.bin").unlink()
-    with pytest.raises(MissingFileError, match=r"data_batch_4\.bin, but there is none: download"):
+    with pytest.raises(MissingFileError, match=r"there is no .*data_batch_4\.bin: download"):
         read_cifar("cifar10", tmp_path)
 
 
@@ -84,7 +86,7 @@ def test_names_that_do_not_fit_the_labels(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(FileFormatError, match="expected 3 names of 'class'"):
         read_cifar("cifar10", tmp_path)
     (folder / "batches.meta.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(FileFormatError, match="expected the names of 'class'"):
+    with pytest.raises(FileFormatError, match="must hold the names of 'class'"):
         read_cifar("cifar10", tmp_path)
 
 
@@ -97,7 +99,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         content = pickle.dumps({"data": Evil()}, protocol)
-        with pytest.raises(FileFormatError, match="expected only arrays, got"):
+        with pytest.raises(FileFormatError, match="there may be only arrays, got"):
             load_arrays(content, "batch")
     assert not (tmp_path / "evil").exists()
 
@@ -113,5 +115,7 @@ def test_batches_of_another_layout() -> None:
         parse_pickle(pickle.dumps({"data": [1, 2]}), "batch", {"class": "labels"})
     with pytest.raises(FileFormatError, match="expected images and"):
         parse_pickle(pickle.dumps({"data": [1, 2], "labels": [1]}), "batch", {"class": "labels"})
-    with pytest.raises(FileFormatError, match="records of 3073 bytes in batch, got 3074 bytes"):
+    with pytest.raises(
+        FileFormatError, match="batch must hold records of 3073 bytes, got 3074 bytes"
+    ):
         parse_records(bytes(3074), "batch", ("class",))

@@ -56,7 +56,7 @@ def load_sentence_model(name: str, device: str) -> SentenceModel:
         device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
     """
     if not name.startswith(PREFIX) or name == PREFIX:
-        raise OptionError(f"expected a backbone for texts as {PREFIX}NAME_OR_FOLDER, got '{name}'")
+        raise OptionError(f"a backbone for texts must be {PREFIX}NAME_OR_FOLDER, got '{name}'")
     place = choose_device(device)
     asked = name.removeprefix(PREFIX)
     with extra("text", name):

@@ -27,7 +27,7 @@ def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[st
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
         held = list(state)[:5] if isinstance(state, Mapping) else type(state).__name__
         raise FileFormatError(
-            f"expected a state dict in {weights}, names with tensors, got {held}: save "
+            f"{weights} must hold a state dict, names with tensors, got {held}: save "
             "network.state_dict() alone"
         )
     return dict(state)

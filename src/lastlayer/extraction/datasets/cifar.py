@@ -37,7 +37,7 @@ def parse_records(content: bytes, source: str, columns: tuple[str, ...]) -> dict
     width = len(columns) + _PIXELS
     if not content or len(content) % width:
         raise FileFormatError(
-            f"expected records of {width} bytes in {source}, got {len(content)} bytes"
+            f"{source} must hold records of {width} bytes, got {len(content)} bytes"
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, width)
     labels = {column: records[:, i] for i, column in enumerate(columns)}
@@ -48,7 +48,7 @@ def parse_pickled_names(content: bytes, source: str, key: str) -> tuple[str, ...
     """Return the class names that a pickled meta file holds under a key."""
     meta = load_arrays(content, source)
     if key not in meta:
-        raise FileFormatError(f"expected '{key}' in {source}, got {list(meta)}")
+        raise FileFormatError(f"{source} must hold '{key}', got {list(meta)}")
     return tuple(str(name) for name in meta[key])
 
 
@@ -57,7 +57,7 @@ def parse_listed_names(content: bytes, source: str, key: str) -> tuple[str, ...]
     try:
         return tuple(content.decode().split())
     except UnicodeDecodeError as error:
-        raise FileFormatError(f"expected the names of '{key}' in {source}: {error}") from error
+        raise FileFormatError(f"{source} must hold the names of '{key}': {error}") from error
 
 
 @dataclass(frozen=True)
@@ -174,12 +174,12 @@ def _read(folder: Path, files: Mapping[str, str], version: Version) -> Images:
 def _official(path: Path, md5: str) -> bytes:
     """Read a file, and make sure that it is the published one where its MD5 is known."""
     if not path.is_file():
-        raise MissingFileError(f"expected {path}, but there is none: download it from {HOME}")
+        raise MissingFileError(f"there is no {path}: download it from {HOME}")
     content = path.read_bytes()
     found = hashlib.md5(content, usedforsecurity=False).hexdigest()
     if md5 and found != md5:
         raise FileFormatError(
-            f"expected the official {path.name} with MD5 {md5}, but {path} has {found}: "
+            f"{path} must be the official file with MD5 {md5}, got {found}: "
             f"download it again from {HOME}"
         )
     return content
@@ -188,7 +188,7 @@ def _official(path: Path, md5: str) -> bytes:
 def _empty_array(kind: type, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
     """Stand in for numpy's own function, whose home differs between its versions."""
     if kind is not np.ndarray:
-        raise pickle.UnpicklingError(f"expected a plain array, got {kind}")
+        raise pickle.UnpicklingError(f"there may be only plain arrays, got {kind}")
     return np.ndarray(shape, dtype)
 
 
@@ -203,7 +203,7 @@ _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
 class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"expected only arrays, got {module}.{name}")
+            raise pickle.UnpicklingError(f"there may be only arrays, got {module}.{name}")
         return _ALLOWED[module, name]
 
 
@@ -219,5 +219,5 @@ def load_arrays(content: bytes, source: str) -> dict[str, Any]:
     except Exception as error:  # a damaged pickle may raise anything
         raise FileFormatError(f"{source} cannot be read as a pickle of arrays: {error}") from error
     if not isinstance(loaded, dict):
-        raise FileFormatError(f"expected a dictionary in {source}, got {type(loaded).__name__}")
+        raise FileFormatError(f"{source} must hold a dictionary, got {type(loaded).__name__}")
     return loaded

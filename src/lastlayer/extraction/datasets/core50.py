@@ -59,22 +59,22 @@ def _frames(folder: Path, session: int, number: int) -> list[Path]:
     place = folder / f"s{session}" / f"o{number}"
     if not place.is_dir():
         raise MissingFileError(
-            f"expected the folders s1 to s{SESSIONS} with o1 to o{OBJECTS} in each, but there is "
-            f"no {place}: unpack {FOLDER}.zip from {HOME} and pass the folder as root"
+            f"there is no {place}: there must be folders s1 to s{SESSIONS} with o1 to o{OBJECTS} "
+            f"in each; unpack {FOLDER}.zip from {HOME} and pass the folder as root"
         )
     frames = []
     for path in place.iterdir():
         match = _FRAME.fullmatch(path.name)
         if match and tuple(map(int, match.groups()[:2])) != (session, number):
             raise FileFormatError(
-                f"expected frames of session {session} and object {number} in {place}, but "
-                f"{path.name} belongs to another: unpack {FOLDER}.zip from {HOME} again"
+                f"{place} must hold frames of session {session} and object {number}, but "
+                f"{path.name} is of others: unpack {FOLDER}.zip from {HOME} again"
             )
         if match:
             frames.append((int(match[3]), path))
     if not frames:
         raise FileFormatError(
-            f"expected frames such as C_{session:02}_{number:02}_000.png in {place}, got none: "
+            f"there are no frames such as C_{session:02}_{number:02}_000.png in {place}: "
             f"unpack {FOLDER}.zip from {HOME} again"
         )
     return [path for _, path in sorted(frames)]

@@ -71,8 +71,8 @@ def _check_there(files: list[Path]) -> None:
     missing = [path for path in files if not path.is_file()]
     if missing:
         raise MissingFileError(
-            f"expected the {len(files)} images of images.txt, but {len(missing)} are missing, "
-            f"first {missing[0]}: unpack CUB_200_2011.tgz from {HOME} again"
+            f"{len(missing)} of the {len(files)} images of images.txt are missing, the first is "
+            f"{missing[0]}: unpack CUB_200_2011.tgz from {HOME} again"
         )
 
 

@@ -64,15 +64,12 @@ def read_images(
     >>> read_images("folder", "nowhere")
     Traceback (most recent call last):
     ...
-    lastlayer.errors.MissingFileError: expected the files of 'folder' in nowhere, but \
-there is no such folder
+    lastlayer.errors.MissingFileError: there is no folder nowhere with the files of 'folder'
     """
     read = look_up(name, DATASETS, "data set").read
     folder, thin = a_path(root, "root"), whole(thin, "thin")
     if not os.path.isdir(folder):
-        raise MissingFileError(
-            f"expected the files of '{name}' in {root}, but there is no such folder"
-        )
+        raise MissingFileError(f"there is no folder {root} with the files of '{name}'")
     if name == "folder":
         images = read_folder(folder, test, seed)
     elif test is not None:

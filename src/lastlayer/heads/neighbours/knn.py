@@ -111,7 +111,7 @@ class KnnHead(StoringHead):
         super()._load_from_state_dict(state_dict, prefix, *args)
         sizes = {len(state_dict.get(prefix + name, ())) for name in _OF_EACH_ROW}
         if self.budget is not None and len(sizes) > 1:
-            args[-1].append(f"expected as many rows in {' and '.join(_OF_EACH_ROW)}, got {sizes}")
+            args[-1].append(f"{' and '.join(_OF_EACH_ROW)} must have as many rows, got {sizes}")
 
     def _why_not(self, ability: str) -> str:
         return "its budget has dropped rows; one with preset 'exact' and no budget can"

@@ -177,4 +177,4 @@ def check_penalty(penalty: object) -> Penalty:
     # Head files of 0.2 say "gcv", the rule that they were made with, and learn on with ours.
     if isinstance(penalty, str) and penalty in ("auto", "gcv"):
         return "auto"
-    raise OptionError(f"penalty must be 'auto' or a number of at least 0, got {short(penalty)}")
+    raise OptionError(f"penalty must be 'auto', or at least 0, got {short(penalty)}")

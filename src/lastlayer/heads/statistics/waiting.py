@@ -14,7 +14,7 @@ def most_waiting(h: int) -> int:
 
 
 class WaitingRows:
-    """Memory for rows in float64 and their labels; whoever owns it knows how many there are.
+    """Memory for rows in float64 and their labels; their owner knows how many there are.
 
     Args:
         like: (…, h) of whose width, type and device the rows are.

@@ -67,7 +67,7 @@ def section(tables: Tables) -> Section | None:
     """Show what would repair the lost samples, and beside them what became of all."""
     table = tables["repairs"].drop_nulls("mean")
     for what in set(table["what"]) - {*COLUMNS}:
-        raise ValueError(f"expected in the column 'what' one of {', '.join(COLUMNS)}, got {what!r}")
+        raise ValueError(f"the column 'what' must hold one of {', '.join(COLUMNS)}, got {what!r}")
     lost = table.filter(pl.col("what").is_in(list(OF_REPAIRS)))
     if lost.is_empty():
         return None
