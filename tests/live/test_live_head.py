@@ -20,7 +20,8 @@ from lastlayer.errors import (
     TakenError,
     UnsupportedError,
 )
-from lastlayer.live import LiveHead
+from lastlayer.live import LiveHead, store, writer
+from lastlayer.live.entry import DROP, Entry
 
 
 @pytest.mark.parametrize("head", ["slda", "ridge", "random_ridge", "knn", "cosine+single"])
@@ -237,3 +238,48 @@ def test_a_store_goes_on_from_itself_and_refuses_another_head(folder: Path, tmp_
     LiveHead(one, folder).close()
     with pytest.raises(OptionError, match="goes on from another head"):
         LiveHead(other, folder)
+
+
+def test_relabelling_brings_no_more_labels_than_may_come() -> None:
+    z, y = made_up(6, 1)
+    with LiveHead(begun(), labels=1, fresh=0) as live:
+        live.learn(z, y)
+        live.relabel(z[:1], y[:1], ["owl"])
+        for new in ("elk", "", "x" * 5000):
+            with pytest.raises(LabelError):
+                live.relabel(z[1:2], y[1:2], [new])
+        assert live.change == 2
+
+
+def test_an_id_that_is_dropped_may_wait_again_at_once(folder: Path) -> None:
+    z, y = made_up(4, 1)
+    with LiveHead(begun(), folder, fresh=0) as live:
+        answer = live.predict(z[:1], id="a")
+        gate = threading.Event()
+        live.writer.order(gate.wait)  # so that what follows comes as one group
+        dropped = live.writer.ask(Entry(DROP, request="a"))
+        again = live.let_wait(z[1:2], answer, "a", None)
+        gate.set()
+        assert dropped.result() == {"dropped": "a"}
+        assert again.result() == {}
+        assert [one.id for one in live.review()] == ["a"]
+        assert live.label("a", y[1])["change"] == 1
+
+
+def test_a_change_that_is_too_large_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = made_up(40, 1)
+    with LiveHead(begun()) as live:
+        monkeypatch.setattr(writer, "MOST_BYTES", 1000)
+        with pytest.raises(DataError, match="send it in parts"):
+            live.learn(z, y)
+        assert live.learn(z[:1], y[:1])["change"] == 1
+
+
+def test_so_many_names_are_remembered(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "NAMES", 2)
+    z, y = made_up(3, 1)
+    with LiveHead(begun(), folder) as live:
+        for name in ("a", "b", "c"):
+            live.learn(z, y, request=name)
+        assert live.learn(z, y, request="b")["change"] == 2
+        assert live.learn(z, y, request="a")["change"] == 4  # forgotten: learned once more

@@ -10,7 +10,13 @@ import torch
 from live_streams import begun, made_up
 
 import lastlayer as ll
-from lastlayer.errors import BusyError, FileFormatError, MissingFileError, UnavailableError
+from lastlayer.errors import (
+    BusyError,
+    FileFormatError,
+    MissingFileError,
+    UnavailableError,
+    WriteError,
+)
 from lastlayer.live import LiveHead, database
 from lastlayer.live.beginning import recover
 from lastlayer.live.store import Store
@@ -83,7 +89,7 @@ def test_the_file_is_on_the_disk_before_the_journal_is_erased(
 
 
 def test_a_checkpoint_that_fails_loses_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     z, y = made_up(6, 1)
 
@@ -98,6 +104,10 @@ def test_a_checkpoint_that_fails_loses_nothing(
         assert live.learn(z[:1], ["owl"])["change"] == 3  # it goes on
         assert "No space left" in live.writer.trouble
         monkeypatch.undo()
+        killed = tmp_path / "killed"
+        shutil.copytree(folder, killed)
+        undisturbed, after = known(live.writer.working.head), bits(killed)
+        assert all(torch.equal(after[name], undisturbed[name]) for name in undisturbed)
         assert live.forget(z[:1], y[:1], request="f")["change"] == 2
         assert not live.store.forgets()
 
@@ -125,6 +135,39 @@ def test_a_commit_that_fails_leaves_it_read_only_and_as_it_was(
         assert live.learn(z[3:], y[3:], request="r2")["change"] == 2
 
 
+def test_a_journal_that_cannot_be_read_leaves_it_read_only(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    z, y = made_up(6, 1)
+    with LiveHead(begun(), folder, fresh=0) as live:
+        answer = live.predict(z)
+
+        def damaged(*_: object) -> None:
+            raise FileFormatError("database disk image is malformed")
+
+        monkeypatch.setattr(Store, "answered", damaged)
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="malformed"):
+                live.learn(z, y, request="r1")
+        assert live.predict(z) == answer
+
+
+def test_while_read_only_it_sleeps(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, y = made_up(6, 1)
+    with LiveHead(begun(), folder, fresh=0) as live:
+        live.learn(z, y)
+        monkeypatch.setattr(Store, "commit", _full)
+        with pytest.raises(UnavailableError):
+            live.learn(z, y)
+        for name in ("_sweep", "_since", "_retry"):
+            monkeypatch.setattr(live.writer, name, -1e9)  # long after all of it was due
+        assert live.writer._patience() > 1
+
+
+def _full(*_: object) -> None:
+    raise WriteError("No space left on device")
+
+
 def test_one_service_for_a_store(folder: Path) -> None:
     with LiveHead(begun(), folder), pytest.raises(BusyError, match="another service"):
         LiveHead(None, folder)
@@ -142,10 +185,33 @@ def test_a_damaged_journal_is_no_journal(folder: Path, tmp_path: Path) -> None:
     altered.close()
     with pytest.raises(FileFormatError, match="altered at change 1"):
         LiveHead(None, killed)
+    file = folder / "journal.sqlite"
+    whole = file.read_bytes()
+    for page in range(1, len(whole) // 4096):
+        file.write_bytes(whole[: 4096 * page] + b"?" * 4096 + whole[4096 * (page + 1) :])
+        try:
+            LiveHead(None, folder).close()  # a page that nobody needs
+        except FileFormatError as error:
+            assert "is damaged" in str(error)  # noqa: PT017  (or it opens)
+        file.write_bytes(whole)
     (folder / "head.safetensors").unlink()
-    (folder / "journal.sqlite").write_bytes(b"no database" * 500)
+    file.write_bytes(b"no database" * 500)
     with pytest.raises(FileFormatError, match="cannot be read as a journal"):
         LiveHead(begun(), folder)
+
+
+def test_changes_that_are_missing_are_not_skipped(folder: Path, tmp_path: Path) -> None:
+    with LiveHead(begun(), folder) as live:
+        for place in range(3):
+            live.learn(*made_up(3, place))
+        killed = tmp_path / "killed"
+        shutil.copytree(folder, killed)
+    altered = sqlite3.connect(killed / "journal.sqlite")
+    altered.execute("DELETE FROM entry WHERE change = 2")
+    altered.commit()
+    altered.close()
+    with pytest.raises(FileFormatError, match="change 1 is followed by 3"):
+        LiveHead(None, killed)
 
 
 def test_a_head_that_is_missing_is_not_replaced(folder: Path, tmp_path: Path) -> None:

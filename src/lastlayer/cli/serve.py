@@ -82,7 +82,10 @@ def serve(
         print(f"listening on http://{shown}:{place.getsockname()[1]}", flush=True)
 
     server.serve(service.make_app(found, tokens, hosts), found, place, ready)
-    print(f"stopped; {count(len(found), 'head')} saved")
+    unsaved = {name: why for name, head in found.items() if (why := head.unsaved)}
+    print(f"stopped; {count(len(found) - len(unsaved), 'head')} saved")
+    for name, why in unsaved.items():
+        print(f"{name}: no checkpoint, what it acknowledged is in its journal: {why}")
 
 
 def _open(store: Path, files: list[Path], replica: bool, **options: Any) -> "dict[str, LiveHead]":

@@ -28,6 +28,7 @@ def back_up(folder: Path, to: Path) -> list[str]:
             with tempfile.TemporaryDirectory(dir=to.parent) as aside:
                 for file in _copy(folder / name, Path(aside)):
                     tar.add(file, f"{name}/{file.name}")
+    to.chmod(0o600)  # it holds rows
     return names
 
 

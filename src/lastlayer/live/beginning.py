@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lastlayer.core.checks import a_path
 from lastlayer.core.files import reading
-from lastlayer.errors import MissingFileError, OptionError
+from lastlayer.errors import FileFormatError, MissingFileError, OptionError
 from lastlayer.estimator import HeadClassifier
 from lastlayer.live.entry import FOLD, LEARN
 from lastlayer.live.store import Store
@@ -51,6 +51,11 @@ def recover(store: Store, given: HeadClassifier | None, most_classes: int | None
     clf = HeadClassifier.load(store.head) if given is None else given
     working = Working(clf, most_classes)
     for together in store.journal(after=working.change):
+        if together[0].change != working.change + 1:
+            raise FileFormatError(
+                f"change {working.change} is followed by {together[0].change} in the journal of "
+                f"{store.folder}: what was between them is missing"
+            )
         if together[0].entry.kind == LEARN:
             working.learn([kept.entry for kept in together])
         else:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from lastlayer.errors import NotWaitingError, TakenError
+from lastlayer.errors import FileFormatError, NotWaitingError, TakenError
 from lastlayer.live.entry import AWAIT, DROP, FOLD, FORGET, LABEL, LEARN, Entry
 from lastlayer.live.store import Group, Kept, Store, Waiting, check_same
 from lastlayer.live.working import Working
@@ -46,6 +46,8 @@ class Making:
         """Apply one entry, or let it join the batch that will be applied next."""
         try:
             self._add(asked)
+        except FileFormatError:  # the store cannot be read: that ends the group
+            raise
         except Exception as error:  # whatever it is, it is the answer; the head is as before
             self.bad.append((asked, error))
 
@@ -72,6 +74,7 @@ class Making:
             self._let_join(asked)
         else:
             self._flush()
+            self._working.check_labels(entry.to)
             if entry.kind == FORGET or self._working.folded:
                 self._fold()
             self._working.apply(entry)

@@ -99,6 +99,8 @@ class LiveHead:
                 assert solving is not None
                 solving.result()
             self.writer.start()
+            if self.store.behind > 1:
+                log.warning("%s", self.clock)
         except BaseException:
             self.store.close()
             raise
@@ -261,7 +263,7 @@ class LiveHead:
             z = np.array(rows, order="C")
         except ValueError:
             raise ShapeError("rows must all have the same number of features") from None
-        if z.dtype.kind in "iub" and z.dtype != bool:
+        if z.dtype.kind in "iu":
             z = z.astype(np.float64)
         if z.dtype not in (np.float16, np.float32, np.float64):
             raise DataError(f"rows must be numbers, got {short(z.dtype)}")
@@ -288,9 +290,23 @@ class LiveHead:
             found = Snapshot(clf, through, self.unknown, self._calibrated)
         except Exception as error:  # too few rows to solve, or too little memory: the old one stays
             self.not_refreshed = f"answers stay as they are through change {self.through}: {error}"
-            log.error("%s", self.not_refreshed)
+            log.error("answers stay as they are through change %d: see /status", self.through)
         else:
             self._snapshot, self.not_refreshed = found, ""
+
+    @property
+    def unsaved(self) -> str:
+        """Why the last checkpoint was not written; "" if it was."""
+        return self.read_only or self.writer.trouble
+
+    @property
+    def clock(self) -> str:
+        """What is wrong with the clock; "" if nothing is."""
+        behind = self.store.behind
+        return "" if behind <= 1 else (
+            f"the clock has gone back by {behind:,.0f} s since the store was last used: what waits "
+            "for a label waits that much longer"
+        )  # fmt: skip
 
     @property
     def read_only(self) -> str:

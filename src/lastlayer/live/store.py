@@ -72,17 +72,19 @@ class Store:
         self.folder, self._clock, self._lock = folder, clock, None
         if folder is not None:
             self._lock = _locked(folder)
-            for leftover in folder.glob(f".{HEAD}.*"):  # of a write that was killed
+            for leftover in folder.glob(".*.safetensors.*"):  # of a write that was killed
                 leftover.unlink()
         try:
             self._db = open_database(folder and folder / JOURNAL)
             self.secret = self._secret()
             if folder is not None:  # what was deleted before a kill is erased now
                 truncate_log(self._db)
-            (latest,) = self._db.execute("SELECT max(since) FROM waiting").fetchone()
-        except BaseException:
+            ((latest,),) = self._select("SELECT max(since) FROM waiting")
+        except BaseException as error:
             if self._lock is not None:
                 self._lock.release()
+            if isinstance(error, sqlite3.Error):
+                raise self._damaged(error) from error
             raise
         self._latest = float(latest or 0.0)
         self.behind = max(self._latest - clock(), 0.0)  # seconds that the clock has gone back
@@ -108,12 +110,12 @@ class Store:
         with transaction(self._db):
             more = (("secret", secrets.token_bytes(32)),)
             self._db.executemany("INSERT OR IGNORE INTO fact VALUES (?, ?)", more)
-        (found,) = self._db.execute("SELECT value FROM fact WHERE name = 'secret'").fetchone()
+        ((found,),) = self._select("SELECT value FROM fact WHERE name = 'secret'")
         return bytes(found)
 
     def fact(self, name: str) -> Any:
         """Return what was noted under a name; None: nothing."""
-        found = self._db.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
+        found = next(self._select("SELECT value FROM fact WHERE name = ?", name), None)
         return None if found is None else json.loads(found[0])
 
     def note(self, **facts: Any) -> None:
@@ -141,6 +143,8 @@ class Store:
         if group.answers:
             (last,) = db.execute("SELECT max(number) FROM request").fetchone()
             db.execute("DELETE FROM request WHERE number <= ?", (last - NAMES,))
+        # First: an id that was dropped may wait again in the same group.
+        db.executemany("DELETE FROM waiting WHERE id = ?", [(name,) for name in group.done])
         db.executemany(
             "INSERT INTO waiting (id, since, type, z, digest, note, answer)"
             " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -149,7 +153,6 @@ class Store:
                 for e, digest in group.waiting
             ],
         )
-        db.executemany("DELETE FROM waiting WHERE id = ?", [(name,) for name in group.done])
         db.executemany(
             "INSERT OR REPLACE INTO fact VALUES (?, ?)",
             [(name, json.dumps(value)) for name, value in group.facts.items()],
@@ -172,34 +175,29 @@ class Store:
     def journal(self, after: int) -> Iterator[list[Kept]]:
         """Yield what came after a change, in its order: entries of one step together."""
         columns = "change, step, kind, type, width, labels, z, digest"
-        rows = self._db.execute(f"SELECT {columns} FROM entry WHERE change > ? ORDER BY number",
-                                (after,))  # fmt: skip
+        rows = self._select(f"SELECT {columns} FROM entry WHERE change > ? ORDER BY number", after)
         together: list[Kept] = []
-        try:
-            for *about, labels, z, digest in rows:
-                if self._seal(tuple(about), labels, z) != digest:
-                    raise FileFormatError(f"the journal was altered at change {about[0]}")
-                change, step, kind, dtype, width = about
-                own, to = map(tuple, json.loads(labels))
-                array = np.frombuffer(z, dtype=dtype).reshape(-1, width)
-                kept = Kept(change, step, Entry(kind, array, own, to))
-                if together and together[-1].step != step:
-                    yield together
-                    together = []
-                together.append(kept)
-        except sqlite3.Error as error:
-            raise FileFormatError(f"the journal is damaged: {say(error)}") from error
+        for *about, labels, z, digest in rows:
+            if self._seal(tuple(about), labels, z) != digest:
+                raise FileFormatError(f"the journal was altered at change {about[0]}")
+            change, step, kind, dtype, width = about
+            own, to = map(tuple, json.loads(labels))
+            array = np.frombuffer(z, dtype=dtype).reshape(-1, width)
+            kept = Kept(change, step, Entry(kind, array, own, to))
+            if together and together[-1].step != step:
+                yield together
+                together = []
+            together.append(kept)
         if together:
             yield together
 
     def forgets(self) -> bool:
         """Return whether rows are in the journal that were to be erased."""
-        return bool(self._db.execute("SELECT 1 FROM entry WHERE kind = 'forget'").fetchone())
+        return any(self._select("SELECT 1 FROM entry WHERE kind = 'forget' LIMIT 1"))
 
     def answered(self, name: str, digest: bytes) -> dict[str, Any] | None:
         """Return what a request was answered; None: there was none of this name."""
-        query = "SELECT digest, answer FROM request WHERE name = ?"
-        found = self._db.execute(query, (name,)).fetchone()
+        found = next(self._select("SELECT digest, answer FROM request WHERE name = ?", name), None)
         if found is None:
             return None
         check_same(name, found[0], digest)
@@ -207,8 +205,7 @@ class Store:
 
     def waiting(self, name: str) -> tuple[Waiting, bytes] | None:
         """Return the row that waits under an id, with its digest."""
-        found = next(self._waiting("WHERE id = ?", name), None)
-        return found
+        return next(self._waiting("WHERE id = ?", name), None)
 
     def all_waiting(self) -> Iterator[Waiting]:
         """Yield all rows that wait, the oldest first."""
@@ -216,9 +213,21 @@ class Store:
 
     def _waiting(self, where: str, *values: Any) -> Iterator[tuple[Waiting, bytes]]:
         query = f"SELECT id, since, type, z, note, answer, digest FROM waiting {where}"
-        for name, since, dtype, z, note, answer, digest in self._db.execute(query, values):
+        for name, since, dtype, z, note, answer, digest in self._select(query, *values):
             row = np.frombuffer(z, dtype=dtype).reshape(1, -1)
             yield Waiting(name, since, row, note, json.loads(answer)), digest
+
+    def _select(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        try:
+            yield from iter(self._db.execute(query, values).fetchone, None)
+        except sqlite3.Error as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: sqlite3.Error) -> FileFormatError:
+        return FileFormatError(
+            f"the journal of {self.folder} is damaged ({say(error)}): restore a backup, or begin a "
+            f"new store with its {HEAD}, which has learned through the last checkpoint"
+        )
 
     # What is erased.
 

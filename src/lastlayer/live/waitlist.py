@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from heapq import nsmallest
 from typing import Any
 
 MOST = 100_000  # rows that wait at once; beyond it the oldest goes
@@ -17,7 +19,7 @@ class Open:
     note: str | None
     answer: dict[str, Any]
 
-    @property
+    @cached_property
     def worth(self) -> tuple[bool, float]:
         """How early it is to be reviewed: turned away first, then the closest two labels."""
         best = [p for _, p in self.answer["best"]]
@@ -42,23 +44,26 @@ class Waitlist:
         return len(self._open)
 
     def change(self, new: Iterable[Open], done: Iterable[str]) -> None:
-        """Add some, and drop those that have their label."""
+        """Drop those that have their label, and add some."""
         with self._lock:
-            for one in new:
-                self._open[one.id] = one
             for name in done:
                 self._open.pop(name, None)
+            for one in new:
+                self._open[one.id] = one
 
     def overdue(self, now: float, coming: int = 0) -> list[str]:
         """Return the ids that have waited long enough, or that are too many."""
         with self._lock:
-            ids = list(self._open)
-            too_many = max(len(ids) + coming - self._most, 0)
-            late = [i for i in ids[too_many:] if self._open[i].since < now - self._patience]
-            return ids[:too_many] + late
+            too_many = len(self._open) + coming - self._most
+            ids = []
+            for place, one in enumerate(self._open.values()):  # the oldest first
+                if place >= too_many and one.since >= now - self._patience:
+                    break
+                ids.append(one.id)
+            return ids
 
     def review(self, count: int) -> list[Open]:
         """Return those whose labels would tell the most."""
         with self._lock:
             found = list(self._open.values())
-        return sorted(found, key=lambda one: one.worth)[:count]
+        return nsmallest(count, found, key=lambda one: one.worth)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from lastlayer.errors import LastLayerError, UnavailableError, WriteError
+from lastlayer.core.files import say
+from lastlayer.errors import DataError, LastLayerError, UnavailableError, WriteError
 from lastlayer.estimator import HeadClassifier
 from lastlayer.live.entry import FOLD, Entry
 from lastlayer.live.group import Asked, Making
@@ -94,6 +95,9 @@ class Writer:
         with self._count:
             if self.read_only or self._stopping:
                 raise UnavailableError(self.read_only or "the service is stopping")
+            if entry.size > MOST_BYTES:
+                most = f"{MOST_BYTES >> 20} MiB"
+                raise DataError(f"a change may have at most {most} of rows: send it in parts")
             if self.queued >= MOST_ENTRIES or self.queued_bytes + entry.size > MOST_BYTES:
                 raise UnavailableError("too many changes are waiting: try again in a second")
             self.queued += 1
@@ -127,16 +131,17 @@ class Writer:
 
     def _run(self) -> None:
         while True:
+            orders, asked = self._next()
             try:
-                orders, asked = self._next()
                 if asked:
                     self._do_group(asked)
                 for order in orders:
                     self._do(order)
                 self._look_around()
             except Exception as error:
-                log.exception("the writer stumbled")
                 self._give_up(error)
+                why = UnavailableError(self.read_only)
+                _refuse([(one, why) for one in asked if not one.answer.done()])
             if self._stopping and self._queue.empty():
                 break
         if not self.read_only and self.change > self.saved:
@@ -169,9 +174,11 @@ class Writer:
     def _patience(self) -> float:
         """Return how long to sleep until something is due."""
         now = time.monotonic()
-        due = [self._sweep]
+        due = [now + SWEEP if self.read_only else self._sweep]
         if self._stale and self._refreshing is None and self.fresh:
             due.append(self._last_refresh + self.fresh)
+        if self.read_only:
+            return max(min(due) - now, 0.0)
         if self._since_rows:
             due.append(max(self._since + AGE, self._retry))
         if self._erase_due:
@@ -179,6 +186,8 @@ class Writer:
         return max(min(due) - now, 0.0)
 
     def _do(self, order: Order) -> None:
+        if not order.done.set_running_or_notify_cancel():
+            return
         try:
             order.done.set_result(order.do())
         except Exception as error:
@@ -286,6 +295,7 @@ class Writer:
         The order is what keeps changes safe: the file is on the disk under its name, and the name
         in its folder, before the first change is erased from the journal.
         """
+        self.working.folded = True  # to be written; a replay from the file before would not fold
         try:
             if self._store.folder is not None:
                 self.working.save(self._store.head)
@@ -304,12 +314,15 @@ class Writer:
     def _give_up(self, error: Exception) -> None:
         """Change nothing any more, and have the working head as the store has it."""
         with self._count:
-            self.read_only = f"the store is read-only since a change could not be written: {error}"
+            self.read_only = (
+                f"the store is read-only since a change could not be written: {say(error)}"
+            )
         log.error("%s", self.read_only)
         try:
             self.working = self._recover()
         except Exception as again:
             log.error("the store cannot be read: %s", again)
+            self._copied = self.change  # nobody must see what was not written
 
 
 def _answer(given: list[tuple[Asked, dict[str, Any]]]) -> None:

@@ -23,7 +23,7 @@ def status_of(head: LiveHead) -> dict[str, Any]:
         "queued": writer.queued,
         "waiting": len(writer.waitlist),
         "read_only": head.read_only,
-        "trouble": [text for text in (writer.trouble, head.not_refreshed) if text],
+        "trouble": [text for text in (writer.trouble, head.not_refreshed, head.clock) if text],
         "calibrated_through": None if snapshot is None else snapshot.calibrated,
         "score": score_of(head),
         "disk": {"store": head.store.bytes, "free": _free(head)},

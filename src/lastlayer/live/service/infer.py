@@ -107,7 +107,7 @@ def _split(request: Request, body: bytes) -> tuple[dict[str, Any], bytes]:
     length = request.headers.get(LENGTH)
     if length is None:  # JSON, whatever it says it is: tritonclient says nothing
         return parse_json(body), b""
-    if not length.isascii() or not length.isdigit() or int(length[:20]) > len(body):
+    if not (length.isascii() and length.isdigit()) or len(length) > 20 or int(length) > len(body):
         raise Refusal(400, f"{LENGTH} must be a number of bytes of the body")
     return parse_json(body[: int(length)]), body[int(length) :]
 
@@ -120,9 +120,9 @@ def _rows(asked: Mapping[str, Any], binary: bytes) -> Any:
     (given,) = inputs
     shape, kind = given.get("shape"), given.get("datatype")
     whole = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    if not whole or len(shape) != 2 or kind not in TYPES:
+    if not whole or len(shape) != 2 or not isinstance(kind, str) or kind not in TYPES:
         raise Refusal(400, f"the input must have shape [n, h] and a datatype of {', '.join(TYPES)}")
-    size = (given.get("parameters") or {}).get("binary_data_size")
+    size = _parameters(given).get("binary_data_size")
     n, h = shape
     try:
         if size is None:
@@ -134,21 +134,28 @@ def _rows(asked: Mapping[str, Any], binary: bytes) -> Any:
         raise Refusal(400, "the data must be numbers, as many as the shape says") from None
 
 
+def _parameters(of: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = of.get("parameters") or {}
+    if not isinstance(found, dict):
+        raise Refusal(400, "parameters must be an object")
+    return found
+
+
 def _answered(name: str, asked: Mapping[str, Any], answer: Answer) -> Response:
     wanted = asked.get("outputs")
     if wanted is None:
         wanted = [{"name": output} for output in OUTPUTS]
     if not isinstance(wanted, list) or not all(isinstance(one, dict) for one in wanted):
         raise Refusal(400, "outputs must be a list of objects")
-    of_all = (asked.get("parameters") or {}).get("binary_data_output", False)
+    of_all = _parameters(asked).get("binary_data_output", False)
     outputs, tails = [], []
     for one in wanted:
         output = one.get("name")
-        if output not in OUTPUTS:
+        if not isinstance(output, str) or output not in OUTPUTS:
             raise Refusal(400, f"there is no output {str(output)[:50]!r}: {', '.join(OUTPUTS)}")
         values = _values(output, answer)
         about = {"name": output, "datatype": OUTPUTS[output], "shape": [len(values)]}
-        if (one.get("parameters") or {}).get("binary_data", of_all):
+        if _parameters(one).get("binary_data", of_all):
             tails.append(_packed(output, values))
             about["parameters"] = {"binary_data_size": len(tails[-1])}
         else:

@@ -1,7 +1,7 @@
-"""HTTP as uvicorn speaks it, with what it lacks: a time limit for headers, a bound on idlers.
+"""HTTP as uvicorn speaks it, with what it lacks: time limits, and a bound on idlers.
 
 uvicorn sets no timer on a connection before its first request, so a thousand of them that say
-nothing would stay for ever.
+nothing would stay for ever, as would one that never reads its answer.
 """
 
 import asyncio
@@ -12,19 +12,22 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0  # for a complete header, from the connection or the header's first byte
+UNREAD_SECONDS = 30.0  # for a part of an answer to be read
 MOST_CONNECTIONS = 512  # beyond them, who has been silent longest must go
 
 
 class Patient(H11Protocol):
-    """A connection whose header must come in time."""
+    """A connection whose header must come in time, and whose answers must be read."""
 
     silent: ClassVar[dict["Patient", None]] = {}  # without a request under way, longest first
     seconds: ClassVar[float] = HEADER_SECONDS
+    unread: ClassVar[float] = UNREAD_SECONDS
     most: ClassVar[int] = MOST_CONNECTIONS
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None  # for a header
+        self._reading: asyncio.TimerHandle | None = None  # for an answer
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Give the first header its time; make room where there are too many."""
@@ -39,6 +42,8 @@ class Patient(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop()
+        if self._reading is not None:
+            self._reading.cancel()
         self.silent.pop(self, None)
         super().connection_lost(exc)
 
@@ -62,11 +67,26 @@ class Patient(H11Protocol):
             self.silent[self] = None
         super().on_response_complete()
 
+    def pause_writing(self) -> None:
+        """Give who does not read an answer its time."""
+        super().pause_writing()
+        self._reading = self.loop.call_later(self.unread, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Stop the clock when it was read."""
+        super().resume_writing()
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, as everything is refused: with one sentence of JSON."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()
             return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True  # the request was no HTTP: nobody else answers it
+            self.cycle.message_event.set()
         body = json.dumps({"error": msg}).encode()
         headers = [("content-type", "application/json"), ("connection", "close"),
                    ("content-length", str(len(body)))]  # fmt: skip

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,9 @@ def refused(error: Exception) -> Response:
     for kinds, status, headers in STATUS:
         if isinstance(error, kinds):
             return says(status, {"error": _sentence(error)}, headers)
-    log.error("a mistake in the service", exc_info=error)
+    # Without its words, which may be those of a body.
+    where = "".join(traceback.format_tb(error.__traceback__))
+    log.error("a mistake in the service, %s:\n%s", type(error).__name__, where)
     return says(500, {"error": "a mistake in the service: its log says which"})
 
 

@@ -62,12 +62,11 @@ def serve(
         server_header=False, proxy_headers=False, timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE, h11_max_incomplete_event_size=HEADER_BYTES,
     )  # fmt: skip
-    try:
+    with contextlib.ExitStack() as ending:
+        for head in heads.values():
+            ending.callback(head.close)
         ready()
         Server(config).run(sockets=[place])
-    finally:
-        for head in heads.values():
-            head.close()
 
 
 def _allow_many_files() -> None:
