@@ -120,3 +120,5 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     save_head(folder / "birds.safetensors")
     with running(folder / "birds.safetensors", "--store", folder / "live", "--fresh", "0") as found:
         yield found
+        assert found.stop() == 0
+        assert not any("Traceback" in line for line in found.said), "".join(found.said)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from load import CLIENTS, LABELS, WIDTH, Ask, Plan, forgotten, learned, traces
+from load import CLIENTS, LABELS, WIDTH, Ask, Plan, Traces, forgotten, learned
 from tests.killing import finish, fork
 
 import lastlayer as ll
@@ -99,7 +99,7 @@ def main(folder: Path, kills: int, head: str) -> None:
     plans = [Plan(n, 7) for n in range(CLIENTS)]
     done = [0] * CLIENTS
     forever = [COUNT] * CLIENTS
-    killed = 0
+    killed, gone = 0, Traces()
     while killed < kills:
         back, out = os.pipe()
         child = fork(partial(loudly, serve, store, plans, done, out, forever))
@@ -109,8 +109,8 @@ def main(folder: Path, kills: int, head: str) -> None:
         assert finish(child) == -signal.SIGKILL, "the child ended on its own"
         killed += 1
         heed(back, done)
-        gone = forgotten([ask for n in range(CLIENTS) for ask in plans[n].first(done[n])])
-        assert not (found := traces(gone, store)), found[:5]
+        gone.add(forgotten([ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]))
+        assert not (found := gone.found_in(store)), found[:5]
     # What was under way at the last kill is asked again, as a client would.
     until = [n + 1 for n in done]
     back, out = os.pipe()
@@ -120,7 +120,8 @@ def main(folder: Path, kills: int, head: str) -> None:
     assert finish(child) == 0
     assert done == until
     asked = [ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]
-    assert not (found := traces(forgotten(asked), store)), found[:5]
+    gone.add(forgotten(asked))
+    assert not (found := gone.found_in(store)), found[:5]
     check(store, clf, asked)
     print(f"{head}: {killed} kills, {sum(done)} acknowledged, {len(forgotten(asked))} forgotten")
 

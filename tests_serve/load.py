@@ -66,29 +66,42 @@ def forgotten(asks: list[Ask]) -> np.ndarray:
     return np.concatenate(rows) if rows else np.empty((0, WIDTH))
 
 
-def traces(rows: np.ndarray, folder: Path) -> list[str]:
-    """Return where any 16 bytes of rows, as JSON, float32 or float64, are in the files."""
-    kinds = [
-        *(
-            rows.astype("<f8").tobytes()[i : i + 8 * WIDTH]
-            for i in range(0, rows.size * 8, 8 * WIDTH)
-        )
-    ]
-    kinds += [row.astype("<f4").tobytes() for row in rows]
-    kinds += [", ".join(map(repr, row.tolist())).encode() for row in rows]
-    kinds += [",".join(map(repr, row.tolist())).encode() for row in rows]
-    windows = {text[i : i + 16] for text in kinds for i in range(len(text) - 15)}
-    if not windows:
-        return []
-    heads = np.array(sorted({int.from_bytes(w[:8], "little") for w in windows}), dtype=np.uint64)
-    found = []
-    for file in sorted(p for p in folder.rglob("*") if p.is_file()):
-        content = file.read_bytes()
-        for shift in range(8):
-            size = (len(content) - shift) // 8 * 8
-            eights = np.frombuffer(content[shift : shift + size], dtype="<u8")
-            for place in np.flatnonzero(np.isin(eights, heads)):
-                at = shift + 8 * int(place)
-                if content[at : at + 16] in windows:
-                    found.append(f"{file.name} at {at}")
-    return found
+class Traces:
+    """Looks for any 16 bytes of rows, as JSON, float32 or float64, in files."""
+
+    def __init__(self) -> None:
+        self._rows: set[bytes] = set()
+        self._windows: set[bytes] = set()
+        self._marks = np.zeros(1 << 24, dtype=bool)  # of the first eight bytes of each window
+
+    def add(self, rows: np.ndarray) -> None:
+        fresh = {text for row in rows if row.tobytes() not in self._rows
+                 for text in forms(row)}  # fmt: skip
+        self._rows |= {row.tobytes() for row in rows}
+        windows = {text[i : i + 16] for text in fresh for i in range(len(text) - 15)}
+        self._windows |= windows
+        self._marks[marks(np.frombuffer(b"".join(w[:8] for w in windows), dtype="<u8"))] = True
+
+    def found_in(self, folder: Path) -> list[str]:
+        found = []
+        for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+            content = file.read_bytes()
+            for shift in range(8):
+                size = max(len(content) - shift, 0) // 8 * 8
+                eights = np.frombuffer(content[shift : shift + size], dtype="<u8")
+                for place in np.flatnonzero(self._marks[marks(eights)]):
+                    at = shift + 8 * int(place)
+                    if content[at : at + 16] in self._windows:
+                        found.append(f"{file.name} at {at}")
+        return found
+
+
+def forms(row: np.ndarray) -> list[bytes]:
+    numbers = [*map(repr, row.tolist())]
+    return [row.astype("<f8").tobytes(), row.astype("<f4").tobytes(),
+            ", ".join(numbers).encode(), ",".join(numbers).encode()]  # fmt: skip
+
+
+def marks(eights: np.ndarray) -> np.ndarray:
+    """Return 24 bits of each number that depend on all of its own."""
+    return (eights * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(40)

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -77,6 +77,35 @@ def test_what_is_no_http(service: Service, line: socket.socket, words: bytes) ->
     assert answer.startswith(b"HTTP/1.1 400")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
     assert service.ask("/health")[0] == 200
+
+
+def test_chunks_that_are_none(service: Service) -> None:
+    for path in ("/learn", "/nothing"):  # the second has its answer before the body is there
+        with socket.create_connection(("127.0.0.1", service.port), PATIENCE) as line:
+            header = HEADER.replace("/learn", path) + "Transfer-Encoding: chunked\r\n\r\n"
+            line.sendall(header.encode() + b"zz\r\n" * 10)
+            assert everything(line).startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
+    assert service.ask("/health")[0] == 200
+
+
+def test_a_client_that_never_reads_its_answers(service: Service) -> None:
+    ask = HEADER.replace("POST /learn", "GET /").encode() + b"Content-Length: 0\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port)) as line:
+        line.settimeout(1)
+        with suppress(OSError):  # nobody takes any more
+            while True:
+                line.sendall(ask * 100)
+        wait_for(lambda: _is_gone(line))
+    assert service.ask("/health")[0] == 200
+
+
+def _is_gone(line: socket.socket) -> bool:
+    try:
+        return line.send(b"x") < 0
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
 
 
 def test_a_thousand_who_say_nothing(service: Service) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from killed_child import check
-from load import CLIENTS, LABELS, WIDTH, Plan, forgotten, traces
+from load import CLIENTS, LABELS, WIDTH, Plan, Traces, forgotten
 from tests import killing
 
 import lastlayer as ll
@@ -35,6 +35,22 @@ def test_a_child_killed_again_and_again(head: str, tmp_path: Path) -> None:
     assert erased > 0
 
 
+def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(50, WIDTH))
+    gone = Traces()
+    gone.add(rows[:20])
+    gone.add(rows)
+    kinds = [rows[7].tobytes()[8:24], rows[30].astype("<f4").tobytes()[3:19],
+             repr(rows[31].tolist()).encode()[20:36]]  # fmt: skip
+    for number, text in enumerate(kinds):
+        file = tmp_path / f"{number}"
+        file.write_bytes(b"x" * (1001 + number) + text[:-1])
+        assert gone.found_in(tmp_path) == []
+        file.write_bytes(b"x" * (1001 + number) + text + b"y")
+        assert gone.found_in(tmp_path) == [f"{number} at {1001 + number}"]
+        file.unlink()
+
+
 def test_the_command_killed_again_and_again(tmp_path: Path) -> None:
     z = np.random.default_rng(9).normal(size=(1200, WIDTH))
     clf = ll.HeadClassifier("slda").fit(z, [LABELS[i % len(LABELS)] for i in range(len(z))])
@@ -42,7 +58,7 @@ def test_the_command_killed_again_and_again(tmp_path: Path) -> None:
     options = [tmp_path / "h.safetensors", "--store", tmp_path / "live"]
     plans = [Plan(number, 7) for number in range(CLIENTS)]
     done = [0] * CLIENTS
-    chance = random.Random(0)
+    chance, gone = random.Random(0), Traces()
     for _ in range(max(ALL // 10, 1)):
         service = start(*options)
         threads = [threading.Thread(target=work, args=(service.url, plans[n], done, n, None))
@@ -53,8 +69,8 @@ def test_the_command_killed_again_and_again(tmp_path: Path) -> None:
         assert service.stop(signal.SIGKILL) == -signal.SIGKILL
         for thread in threads:
             thread.join()
-        gone = forgotten([ask for n in range(CLIENTS) for ask in plans[n].first(done[n])])
-        assert not (found := traces(gone, tmp_path / "live")), found[:5]
+        gone.add(forgotten([ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]))
+        assert not (found := gone.found_in(tmp_path / "live")), found[:5]
     service = start(*options)
     until = [n + 1 for n in done]
     for number in range(CLIENTS):
@@ -63,7 +79,8 @@ def test_the_command_killed_again_and_again(tmp_path: Path) -> None:
     assert service.stop() == 0
     asked = [ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]
     assert sum(done) > ALL // 2
-    assert not (found := traces(forgotten(asked), tmp_path / "live")), found[:5]
+    gone.add(forgotten(asked))
+    assert not (found := gone.found_in(tmp_path / "live")), found[:5]
     check(tmp_path / "live" / "h", clf, asked)
 
 

@@ -61,6 +61,7 @@ def test_rows_as_safetensors(service: Service) -> None:
     assert service.ask("/predict", save({"z": rows}), kind)[0] == 400
 
 
+ROW = {"name": "rows", "shape": [1, 5], "datatype": "FP32", "data": [1.0] * 5}
 REFUSED = [
     (400, "/learn", b"{"),
     (400, "/learn", b"[1]"),
@@ -83,6 +84,12 @@ REFUSED = [
     (404, "/other/learn", {}),
     (404, "/v2/models/other/infer", {}),
     (405, "/status", {}),
+    (400, "/v2/models/birds/infer", {"inputs": [{**ROW, "parameters": "x"}]}),
+    (400, "/v2/models/birds/infer", {"inputs": [ROW], "parameters": [1]}),
+    (400, "/v2/models/birds/infer", {"inputs": [ROW], "outputs": [{"name": ["x"]}]}),
+    (400, "/v2/models/birds/infer", {"inputs": [{**ROW, "datatype": ["FP32"]}]}),
+    (400, "/v2/models/birds/infer", {"inputs": [{**ROW, "shape": [10**18, 5]}]}),
+    (400, "/v2/models/birds/infer", {"inputs": [{**ROW, "data": ["x"] * 5}]}),
     (409, "/reload", {}),
 ]
 
