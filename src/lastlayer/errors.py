@@ -58,6 +58,10 @@ class OtherFeaturesWarning(UserWarning):
     """Rows do not look like the features that a head has learned: another model's, it seems."""
 
 
+class CalibrationWarning(UserWarning):
+    """A calibration is out of date, or could not use all the rows that it was given."""
+
+
 class MergeError(LastLayerError, ValueError):
     """Two heads that cannot be merged."""
 

@@ -17,6 +17,7 @@ from torch import Tensor
 import lastlayer as ll
 from lastlayer.errors import (
     ArgumentError,
+    CalibrationWarning,
     DataError,
     FileFormatError,
     LabelError,
@@ -349,18 +350,25 @@ def test_very_many_classes(name: str, n: int) -> None:
     assert own > (0.5 if name != "linear" else 1e-5)
 
 
-def test_rows_that_knn_and_median_keep_are_refused() -> None:
+def test_rows_that_knn_and_median_keep_are_left_out() -> None:
     z, y = blobs()
     new = blobs(seed=1)
     for name in ("knn", "median", "random_ridge"):
         head = make_head(name, H)
         head.observe(z, y)
-        with pytest.raises(DataError, match=r"new to the head, but 60 of 60 are among those"):
+        with pytest.raises(DataError, match="new to the head, but it keeps all of these"):
             head.calibrate(z.double(), y)
-        with pytest.raises(DataError, match=r"but 1 of 61 are among"):
-            head.calibrate(torch.cat([new[0], z[:1]]), torch.cat([new[1], y[:1]]))
+        few = y > 0
+        with pytest.raises(DataError, match="none of class 0, beside rows that the head keeps"):
+            head.calibrate(
+                torch.cat([new[0][new[1] > 0], z[~few]]), torch.cat([new[1][new[1] > 0], y[~few]])
+            )
         assert head.calibration is None
         head.calibrate(*new)
+        expected = head.calibration
+        with pytest.warns(CalibrationWarning, match="2 of 62 .* left out: rows 60, 61$"):
+            head.calibrate(torch.cat([new[0], z[:2]]), torch.cat([new[1], y[:2]]))
+        assert head.calibration == expected
 
 
 def test_data_with_equal_rows_are_calibrated_with_equal_rows() -> None:

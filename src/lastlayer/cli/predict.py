@@ -8,7 +8,6 @@ import typer
 from lastlayer.cli import options
 from lastlayer.cli.app import USE, app
 from lastlayer.cli.out import prepare_table, write_table
-from lastlayer.cli.text import describe_calibration
 
 
 @app.command(rich_help_panel=USE)
@@ -38,17 +37,10 @@ def predict(
 
     prepare_table(out, head, Path(features), force=force)
     clf = HeadClassifier.load(head)
-    before = clf.head_.calibration
-    stale = before is not None and before.stale
-    if unknown is None and stale:
-        # Labels need no calibration; what is printed says that probabilities have none.
-        clf.head_.calibration = None
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
     how |= {"accept_features": accept_features}
     table, right = fitting.predict(clf, features, **how, unknown=unknown, id=id, top=top)
     write_table(table, out)
-    if before is not None and stale:
-        print(f"probabilities are not calibrated: {describe_calibration(before)}")
     strange = table["label"].null_count()
     if unknown is not None:
         print(f"{100 * strange / max(table.height, 1):.1f} % unknown: {strange} rows have no label")

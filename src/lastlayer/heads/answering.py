@@ -104,7 +104,6 @@ def logits(head: "Head", z: Tensor) -> Tensor:
 def probabilities(head: "Head", z: Tensor) -> Tensor:
     """Return how probable each class of each row is (n, n_classes)."""
     with head.lock:
-        _ = head.temperature  # before the work: it may be out of date
         return by_pieces(head, z, lambda part: head.probabilities_of(scores(head, part)))
 
 

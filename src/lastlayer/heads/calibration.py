@@ -7,6 +7,7 @@ class, are what a watch compares a stream with. A calibration that lives follows
 """
 
 import math
+import warnings
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -18,8 +19,10 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import flag, real
+from lastlayer.core.names import listed
 from lastlayer.core.tensors import check_label_kind, check_range, ends
 from lastlayer.errors import (
+    CalibrationWarning,
     DataError,
     FileFormatError,
     LabelError,
@@ -189,7 +192,8 @@ def _calibrated(head: "Head", z: Tensor, y: Tensor, living: bool) -> Calibration
     if not len(z):
         raise DataError("calibration needs rows, got none")
     y = y.to(device=head.seen.device, dtype=torch.int64)
-    _check_rows(head, z, y)
+    new = _check_rows(head, z, y)
+    z, y = z[new], y[new]
     fitted = rows_for_temperature(len(z), head.n_classes).to(head.seen.device)
     wanted = torch.zeros(len(z), dtype=torch.bool, device=head.seen.device)
     wanted[fitted] = True
@@ -210,8 +214,8 @@ def _calibrated(head: "Head", z: Tensor, y: Tensor, living: bool) -> Calibration
     return replace(found, living=lives, reference=reference.document())
 
 
-def _check_rows(head: "Head", z: Tensor, y: Tensor) -> None:
-    """Refuse rows of classes not learned, a class without rows, and rows that were learned."""
+def _check_rows(head: "Head", z: Tensor, y: Tensor) -> Tensor:
+    """Return which rows are new (n,); refuse classes not learned, and a class without new rows."""
     check_range(*ends(y))
     strange = y[(y >= head.n_classes) | ~head.seen[y.clamp(max=head.n_classes - 1)]]
     if len(strange):
@@ -219,18 +223,40 @@ def _check_rows(head: "Head", z: Tensor, y: Tensor) -> None:
             "calibration rows must be of classes that the head has learned, got "
             f"{called(head, int(strange[0]))}"
         )
-    missing = (head.seen & (y.bincount(minlength=head.n_classes) == 0)).nonzero().flatten()
+    new = ~head._keeps(z)
+    if not new.any():
+        raise DataError(
+            "calibration rows must be new to the head, but it keeps all of these: hold rows out "
+            "before it learns"
+        )
+    missing = (head.seen & (y[new].bincount(minlength=head.n_classes) == 0)).nonzero().flatten()
     if len(missing):
         few = ", ".join(called(head, c) for c in missing[:5].tolist())
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise DataError(
             "every class that the head has learned needs calibration rows, but there are none of "
-            f"{few}{more}"
+            f"{few}{more}" + ("" if new.all() else ", beside rows that the head keeps")
         )
-    if known := head._keeps(z):
-        raise DataError(
-            f"calibration rows must be new to the head, but {known} of {len(z)} are among those "
-            "that it keeps: hold rows out before it learns"
+    if not new.all():
+        rows = listed([str(row) for row in (~new).nonzero().flatten().tolist()], 10)
+        warnings.warn(
+            f"{int((~new).sum())} of {len(z)} calibration rows are among those that the head "
+            f"keeps, so they are left out: rows {rows}",
+            CalibrationWarning,
+            stacklevel=4,
+        )
+    return new
+
+
+def warn_if_stale(head: "Head") -> None:
+    """Warn if probabilities are by the temperature that a head had before it changed."""
+    if head.calibration is not None and head.calibration.stale:
+        warnings.warn(
+            f"this '{head.name}' head has changed since it was calibrated: its probabilities are "
+            "by the temperature of before; call calibrate(z, y) with rows that it has not learned "
+            "(in the shell: lastlayer calibrate)",
+            CalibrationWarning,
+            stacklevel=3,
         )
 
 
@@ -263,7 +289,7 @@ def temperature(head: "Head") -> float:
         if head.calibration is None:
             make_ready(head)
             return head._own_temperature()
-        return up_to_date(head).temperature
+        return head.calibration.temperature
 
 
 def a_share(share: Any, name: str) -> float:

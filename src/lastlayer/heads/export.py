@@ -10,6 +10,7 @@ from lastlayer.core.checks import short
 from lastlayer.core.tensors import check_float_type
 from lastlayer.errors import ArgumentError, UnsupportedError
 from lastlayer.heads.answering import make_ready
+from lastlayer.heads.calibration import up_to_date
 from lastlayer.heads.graph import Graph, Inference, Value
 from lastlayer.heads.undo import GradientsAsBefore, learning
 
@@ -59,6 +60,8 @@ def as_module(
         raise ArgumentError(f"dtype must be torch.float32 or float64, got {short(dtype)}")
     with head.lock:
         make_ready(head)
+        if head.calibration is not None:
+            up_to_date(head)  # a file lasts: no probabilities that are out of date
         limit = None if unknown is None else head.limit(unknown)
         with learning(head):
             graph = Graph(dtype, head.seen.device)

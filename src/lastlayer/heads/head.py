@@ -215,8 +215,10 @@ class Head(SharedModule, ABC):
         """Return how probable each class is (n, n_classes), in float64.
 
         Logits are divided by ``temperature`` before the softmax. Without ``calibrate`` that is the
-        head's own, and of heads trained by gradient 1: they order the classes, little more.
+        head's own, and of heads trained by gradient 1: they order the classes, little more. Once
+        the head has changed it is that of before, with a CalibrationWarning.
         """
+        calibration.warn_if_stale(self)
         return answering.probabilities(self, z)
 
     def probabilities_of(self, logits: Tensor) -> Tensor:
@@ -230,7 +232,8 @@ class Head(SharedModule, ABC):
 
         It keeps a temperature, so that probabilities are right on average, and limits of novelty
         for ``predict(z, unknown=share)``, which hold as long as inputs are like these rows; it
-        keeps no row. Every class that was learned must be among the rows. Any ``observe``,
+        keeps no row. Every class that was learned must be among the rows; rows that the head
+        itself keeps are left out, with a CalibrationWarning that names them. Any ``observe``,
         ``merge`` or ``forget`` makes it out of date, unless it is ``living``: then each row that
         is observed is judged before it is learned, and temperature and limits follow. That makes
         each ``observe`` as slow as an answer, and the calibration depend on the order of the rows.
@@ -241,7 +244,7 @@ class Head(SharedModule, ABC):
     def temperature(self) -> float:
         """What logits are divided by to become probabilities: by ``calibrate``, or the head's own.
 
-        Where the head has changed since it was calibrated it is unknown: NotCalibratedError.
+        Where the head has changed since it was calibrated, it is that of before.
         """
         return calibration.temperature(self)
 
@@ -358,9 +361,9 @@ class Head(SharedModule, ABC):
         no = f"a '{self.name}' head cannot become a module or an ONNX file"
         raise UnsupportedError(f"{no}: it defines no _answer_graph")
 
-    def _keeps(self, z: Tensor) -> int:
-        """Count the rows (n, h) that it keeps, beyond what chance explains."""
-        return 0
+    def _keeps(self, z: Tensor) -> Tensor:
+        """Tell which rows (n, h) are among those that it keeps, beyond what chance explains."""
+        return torch.zeros(len(z), dtype=torch.bool, device=z.device)
 
     def _empty(self, n_classes: int) -> Self:
         """Return such a head that has learned nothing."""

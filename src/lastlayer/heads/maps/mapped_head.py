@@ -262,7 +262,7 @@ class MappedHead(Head):
     def _own_temperature(self) -> float:
         return self._reading()[1]._own_temperature()
 
-    def _keeps(self, z: Tensor) -> int:
+    def _keeps(self, z: Tensor) -> Tensor:
         return self.first.known_too_often(z)
 
     def _logits(self, z: Tensor) -> Tensor:

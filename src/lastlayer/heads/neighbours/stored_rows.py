@@ -122,17 +122,18 @@ class Memory(nn.Module):
         stays[gone] = False
         self.keep(stays.nonzero().flatten())
 
-    def known_too_often(self, z: Tensor) -> int:
-        """Count the rows of ``z`` (n, h) that are stored; 0 where chance may have made them equal.
+    def known_too_often(self, z: Tensor) -> Tensor:
+        """Tell which rows of ``z`` (n, h) are stored; none where chance may have made them equal.
 
         Data with equal rows in them have some among new rows too: about as many, of n, as stored
         rows that have a twin; three deviations more are allowed.
         """
         stored = Counter(row_hashes(self.z))
-        found = sum(row in stored for row in row_hashes(z))
+        found = torch.tensor([row in stored for row in row_hashes(z)], dtype=torch.bool)
+        found = found.to(z.device)
         twins = sum(times for times in stored.values() if times > 1) / max(len(self), 1)
         by_chance = len(z) * twins + 3 * math.sqrt(len(z) * twins * (1 - twins))
-        return found if found > by_chance else 0
+        return found if int(found.sum()) > by_chance else torch.zeros_like(found)
 
     def _new_numbers(self, n: int) -> Tensor:
         self._arrived += n

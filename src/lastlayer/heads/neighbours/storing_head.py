@@ -76,5 +76,5 @@ class StoringHead(Head):
         z, y = self.memory.z[some], self.memory.y[some]
         return Moments.of(z[:, columns.to(z.device)], y, self.n_classes)
 
-    def _keeps(self, z: Tensor) -> int:
+    def _keeps(self, z: Tensor) -> Tensor:
         return self.memory.known_too_often(z)
