@@ -9,6 +9,7 @@ and of scikit-learn's sets are taken. A split draws its share of the training ro
 without a test split of their own the test rows too; the head is advised on those rows alone, and
 then every candidate learns all of them and is tested. One row is added to the file for each stream,
 share and split; what is there already is not made again, so that --seconds may stop it anywhere.
+intervals.csv says beside it what the advice expected of the head, and what the test rows say.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from sklearn import datasets
 import lastlayer as ll
 from lastlayer.advice.choosing import Scores, choose
 from lastlayer.advice.needs import Needs
+from lastlayer.advice.stream_words import ALIKE, look_around
 from lastlayer.core.names import look_up
 from lastlayer.data.split import hold_out
 from lastlayer.evaluate.judge import judge
@@ -43,6 +45,7 @@ MANY = 1000  # rows from which on a mean of its own is told
 LEAST = 3  # rows of a class on average; a smaller share of a set is left out
 Draw = Callable[[int], ll.Features]
 Job = tuple[str, float, int]  # stream, share, split
+Rows = tuple[dict[str, Any], dict[str, float], dict[str, Any]]  # a split, candidates, an interval
 
 
 def _bundled(name: str, seed: int) -> ll.Features:
@@ -83,6 +86,11 @@ CARRIED = {  # stream → its set, and its scenario
     "vowels": ("vowel", "incremental:5"),
     "vowels_by_speaker": ("vowel", "lifelong:speaker"),
     "mnist": ("mnist", "incremental:5"),
+    "vehicle": ("vehicle", "incremental:2"),
+    "shuttle": ("shuttle", "incremental:7"),
+    "ionosphere": ("ionosphere", "incremental:2"),
+    "sonar": ("sonar", "incremental:2"),
+    "glass": ("glass", "incremental:3"),
 }
 
 
@@ -95,13 +103,13 @@ def streams(sets: Path | None) -> dict[str, tuple[Draw, str]]:
     return found
 
 
-def regret(drawn: tuple[Draw, str], job: Job) -> tuple[dict[str, Any], dict[str, float]] | None:
+def regret(drawn: tuple[Draw, str], job: Job) -> Rows | None:
     """Advise on a share of the training rows, test all candidates, and compare.
 
-    Returns the row of this split, and each candidate's test accuracy. None: the share leaves too
-    few rows.
+    Returns the row of this split, each candidate's test accuracy, and what the advice expected of
+    its head. None: the share leaves too few rows.
     """
-    (draw, scenario), (stream, share, split) = drawn, job
+    (draw, scenario), (name, share, split) = drawn, job
     data = draw(split)
     stream = _thinned(lay_out(data, scenario), share, split)
     if share < 1 and len(stream.rows) < LEAST * stream.n_classes:
@@ -114,7 +122,7 @@ def regret(drawn: tuple[Draw, str], job: Job) -> tuple[dict[str, Any], dict[str,
     best = max(tested.names, key=tested.of)
     lost = tested.difference(best, choice.head)
     row = {
-        "stream": stream,
+        "stream": name,
         "share": share,
         "split": split,
         "rows": len(stream.rows),
@@ -129,7 +137,19 @@ def regret(drawn: tuple[Draw, str], job: Job) -> tuple[dict[str, Any], dict[str,
         "own_test": torch.equal(draw(split + 1).test.z, data.test.z),
         "seconds": round(seconds, 1),
     }
-    return row, {name: round(tested.of(name), 6) for name in tested.names}
+    expected, found = (scores.accuracy(choice.head) for scores in (choice.scores, tested))
+    interval = {
+        "stream": job[0],
+        "share": share,
+        "split": split,
+        "held": sum(map(len, judgement.held_y)),
+        "tested": len(stream.test_y),
+        "head": choice.head,
+        "near": round(look_around(stream, split)[2], 4),
+        **{f"expected_{k}": round(v, 6) for k, v in vars(expected).items()},
+        **{f"found_{k}": round(v, 6) for k, v in vars(found).items()},
+    }
+    return row, {name: round(tested.of(name), 6) for name in tested.names}, interval
 
 
 def _thinned(stream: Stream, share: float, seed: int) -> Stream:
@@ -240,6 +260,42 @@ def in_words(found: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def intervals_in_words(found: pl.DataFrame) -> str:
+    """Write what was expected, and found, as Markdown; below it how often the interval holds.
+
+    Test rows are few, so that what they say has an interval too: the expected one is *contradicted*
+    where the two differ by more than both, taken together, leave open.
+    """
+    lines = ["| stream | held-out rows | expected | test rows | found | |", "|---" * 6 + "|"]
+    inside = contradicted = told = 0
+    for row in found.sort("stream", "split").iter_rows(named=True):
+        expected, seen = (
+            [100 * row[f"{which}_{k}"] for k in ("value", "low", "high")]
+            for which in ("expected", "found")
+        )
+        within = expected[1] <= seen[0] <= expected[2]
+        # The half of each interval that looks at the other.
+        side = 1 if seen[0] < expected[0] else 2
+        both = np.hypot(expected[side] - expected[0], seen[3 - side] - seen[0])
+        off = abs(seen[0] - expected[0]) > both
+        near = row["near"] >= ALIKE
+        inside, contradicted = inside + within, contradicted + off
+        told += off and near
+        texts = [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in (expected, seen)]
+        said = ", near-copies are pointed out" if near else ""
+        lines.append(
+            f"| {row['stream']} | {row['held']} | {row['head']} {texts[0]} | {row['tested']} "
+            f"| {texts[1]} | {'contradicted' if off else 'inside' if within else 'holds'}{said} |"
+        )
+    n = found.height
+    lines += [
+        "",
+        f"Of {n} intervals, {inside} contain what the test rows say and {n - contradicted} are not "
+        f"contradicted by them; of the others, {told} came with a warning of near-copies.",
+    ]
+    return "\n".join(lines)
+
+
 def _many(found: pl.DataFrame) -> pl.DataFrame:
     return found.filter(pl.col("rows") >= MANY)
 
@@ -251,7 +307,7 @@ def _alone(given: tuple[tuple[Draw, str], Job]) -> tuple[Job, Any]:
 
 def made(
     found: dict[str, tuple[Draw, str]], jobs: list[Job], workers: int, seconds: float
-) -> Iterator[tuple[dict[str, Any], dict[str, float]]]:
+) -> Iterator[Rows]:
     """Yield the outcome of each job, run in processes of one core each, until time is up."""
     end = time.monotonic() + seconds
     # Processes that are new know nothing of threads that this one may have begun.
@@ -291,7 +347,9 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="make nothing more")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    file, tested = asked.out / "splits.csv", asked.out / "candidates.csv"
+    file, tested, told = (
+        asked.out / f"{name}.csv" for name in ("splits", "candidates", "intervals")
+    )
     done = set(pl.read_csv(file).select("stream", "share", "split").rows()) if file.exists() else ()
     found = streams(asked.sets)
     wanted = asked.streams or list(found)
@@ -305,15 +363,20 @@ def main() -> None:
         if (stream, share, split) not in done
     ]
     if not asked.table:
-        for row, accuracies in made(found, jobs, asked.jobs, asked.seconds):
+        for row, accuracies, interval in made(found, jobs, asked.jobs, asked.seconds):
             job = {name: row[name] for name in ("stream", "share", "split")}
             _append(tested, [job | {"head": h, "accuracy": a} for h, a in accuracies.items()])
+            _append(told, [interval])
             _append(file, [row])
             print(row, flush=True)
     result = table(pl.read_csv(file), pl.read_csv(tested))
     result.write_csv(asked.out / "regret.csv", float_precision=3)
     (asked.out / "table.md").write_text(in_words(result) + "\n", encoding="utf-8")
     print(in_words(result))
+    if told.exists():
+        text = intervals_in_words(pl.read_csv(told))
+        (asked.out / "intervals.md").write_text(text + "\n", encoding="utf-8")
+        print(text)
 
 
 if __name__ == "__main__":
