@@ -35,6 +35,9 @@ def write_classifier(path: Path_, settings: Mapping[str, Any], fitted: Mapping[s
     if isinstance(weights := settings["class_weight"], Mapping):  # JSON makes text of every key
         labels, numbers = np.array([*weights]).tolist(), map(float, weights.values())
         kept["class_weight"] = list(zip(labels, numbers, strict=True))
+    if (answers := kept.pop("answers")) is not None:
+        pairs = (np.array([*part]).tolist() for part in (answers.keys(), answers.values()))
+        kept["answers"] = list(zip(*pairs, strict=True))
     # Heads that see the data once draw nothing after they were made.
     if head.passes is None:
         _, keys, *place = fitted["_random"].get_state(legacy=True)
@@ -89,6 +92,8 @@ def _settings_of(file: HeadFile, head: Head) -> dict[str, Any]:
         kept["options"] = kept.get("options") or None
         if isinstance(weights := kept.get("class_weight"), list):
             kept["class_weight"] = {label: float(number) for label, number in weights}
+        if isinstance(answers := kept.get("answers"), list):
+            kept["answers"] = dict(answers)
         scale = file.parts.get("feature_map", {}).get("divide_by", 1.0)
         return kept | {"feature_scale": scale}
     options = dict(head.options)

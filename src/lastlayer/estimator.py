@@ -24,6 +24,7 @@ from torch import Tensor
 
 from lastlayer.classifier_file import read_classifier, write_classifier
 from lastlayer.core.checks import expect, short, whole
+from lastlayer.core.names import listed
 from lastlayer.core.tensors import are_usable, bad_features, check_not_tiny
 from lastlayer.data.class_labels import ClassLabels, text_labels
 from lastlayer.data.feature_columns import (
@@ -48,7 +49,7 @@ from lastlayer.evaluate.pool import BATCH_SIZE
 from lastlayer.evaluate.training_rows import Divided, in_order, shuffled
 from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.answering import make_ready
-from lastlayer.heads.calibration import a_share
+from lastlayer.heads.calibration import a_share, warn_if_stale
 from lastlayer.heads.changes import merge as merge_heads
 from lastlayer.heads.class_names import called
 from lastlayer.heads.export import as_module
@@ -91,17 +92,20 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         class_weight: {label: weight}, by which the weight of each of its samples is multiplied, and
             with which classes are as probable as they weigh; or "balanced": all classes weigh the
             same, by the counts of all that was ever learned.
+        answers: {label learned: label answered}, of labels finer than those that are asked for:
+            the answer is what the likeliest of them stands for, and as probable as they are
+            together. Every label that is learned needs one.
         calibration: the share of rows of each class that ``fit`` does not learn, but calibrates
             with, so that probabilities mean something and ``predict_or_unknown`` can be asked.
         random_state: of the shuffling, of the rows held out, and of what is random in the head.
 
     Attributes:
-        classes_: the labels known so far, sorted.
+        classes_: the labels that it may answer so far, sorted.
         n_features_in_: the size of a feature vector.
         feature_names_in_: the names of its columns, where the data first learned had names. Later
             columns are put in this order by their names; other names are refused.
         head_: the head; its classes 0…N−1 are the labels in the order of their arrival.
-        labels_: the labels with the head's class of each.
+        labels_: the labels that were learned, with the head's class of each.
         made_by_: what made the features that were learned, where that is known: a dict of backbone,
             weights and normalisation. Features that another maker made are refused.
 
@@ -126,6 +130,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         feature_scale: float = 1.0,
         options: dict[str, Any] | None = None,
         class_weight: dict[Any, float] | Literal["balanced"] | None = None,
+        answers: dict[Any, Any] | None = None,
         calibration: float | None = None,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -138,13 +143,16 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.feature_scale = feature_scale
         self.options = options
         self.class_weight = class_weight
+        self.answers = answers
         self.calibration = calibration
         self.random_state = random_state
 
     @property
     def classes_(self) -> Array:
-        """The labels known so far, sorted."""
-        return self.labels_.ordered
+        """The labels that it may answer so far, sorted."""
+        return (
+            self.labels_.ordered if self.answers is None else self.labels_.coarser(self.answers)[0]
+        )
 
     @property
     def origin_(self) -> list[str]:
@@ -203,6 +211,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if first:
                 self._begin(known)
             with self.head_.lock:
+                self._check_answers(known)
                 self.labels_ = self.labels_.with_new(known)
                 own = self.labels_.classes_of(labels, codes)
                 weight = self._weights(sample_weight, codes, labels)
@@ -261,10 +270,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         They mean what they say if the classifier was calibrated. If not, they are the softmax of
         the logits, over the head's own temperature where it has one (``Head.probabilities``); for
-        knn the shares of the vote. If it has learned since it was calibrated: NotCalibratedError.
+        knn the shares of the vote. If it has learned since it was calibrated, they are by the
+        temperature of before, with a CalibrationWarning.
         """
         with self._locked():
-            return self._in_order(self.head_.probabilities(self._of_array(X)), 0)
+            return self._in_order(self.head_.probabilities(self._of_array(X)), 0, np.sum)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the logits in the order of ``classes_``; of two classes, their difference.
@@ -351,6 +361,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             head = merge_heads(self.head_, other.head_, order)
             labels = self.labels_.joined(other.labels_, head.class_names or ())
         merged = type(self)(**self.get_params(deep=False))
+        merged.answers = self._answers_with(other)
         merged._random = check_random_state(merged.random_state)
         merged._meet(head.in_features, columns)
         merged.head_, merged.labels_ = head, labels
@@ -364,12 +375,18 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Inference:
         """Return what answers as a module; its classes are ``head_.class_names``, in their order.
 
+        What they stand for, if they do, is ``about["answers"]``, in the same order.
+
         Args:
             unknown: the share of known inputs that may be turned away, with class −1; None: none.
             dtype: torch.float32 or float64; None: PyTorch's default, float32.
         """
         check_is_fitted(self, "head_")
-        return as_module(self.head_, unknown, dtype, float(self.feature_scale))
+        made = as_module(self.head_, unknown, dtype, float(self.feature_scale))
+        if self.answers is not None:
+            by_name = {str(label): str(answer) for label, answer in self.answers.items()}
+            made.about["answers"] = [by_name[name] for name in made.about["class_names"]]
+        return made
 
     def export_onnx(
         self,
@@ -464,7 +481,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._locked():
             limit = None if unknown is None else self.head_.limit(unknown)
-            size = max(1, min(ANSWERED, SCORED // len(self.classes_)))
+            warn_if_stale(self.head_)
+            size = max(1, min(ANSWERED, SCORED // len(self.labels_.ordered)))
             answers = [self._answer(part, limit, top) for part in self._divided(rows).split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
@@ -481,7 +499,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             place = ordered.argmax(axis=1)[:, None]
         else:
             place = np.argsort(-ordered, axis=1, kind="stable")[:, :top]
-        probable = self._in_order(self.head_.probabilities_of(logits), 0)
+        probable = self._in_order(self.head_.probabilities_of(logits), 0, np.sum)
         return self.classes_[place], np.take_along_axis(probable, place, axis=1), known
 
     def take_in(
@@ -551,6 +569,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self, labels: Array) -> None:
         """Make a new head whose classes are these labels, in this order."""
+        self._check_answers(labels)
         options = balanced(self.head, self.options) if self.class_weight == "balanced" else {}
         if isinstance(self.class_weight, Mapping) and "prior" in options_of(self.head):
             options["prior"] = "empirical"  # else weights would not make a class more probable
@@ -579,6 +598,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._begin(labels)
         else:
             labels = self.labels_.like(names)
+            self._check_answers(labels[used.numpy()])
             self.labels_ = self.labels_.with_new(labels[used.numpy()])
         return labels
 
@@ -718,13 +738,60 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]
         return labels
 
-    def _in_order(self, answers: Tensor, missing: float) -> Array:
-        """Return answers (n, n_classes) of the head in the order of ``classes_``."""
+    def _in_order(
+        self, answers: Tensor, missing: float, join: Callable[..., Array] = np.max
+    ) -> Array:
+        """Return answers (n, n_classes) of the head in the order of ``classes_``.
+
+        Those for labels that stand for one label are joined: of logits the largest.
+        """
         found: Array = answers.numpy()
         # A label that ``classes`` has only named has no column until it is seen.
-        if lacking := len(self.classes_) - found.shape[1]:
+        if lacking := len(self.labels_.ordered) - found.shape[1]:
             found = np.pad(found, ((0, 0), (0, lacking)), constant_values=missing)
-        return found[:, self.labels_.column]
+        found = found[:, self.labels_.column]
+        if self.answers is None:
+            return found
+        classes, place = self.labels_.coarser(self.answers)
+        return np.stack([join(found[:, place == k], axis=1) for k in range(len(classes))], axis=1)
+
+    def _check_answers(self, labels: Array) -> None:
+        """Refuse labels to learn that no answer is known for."""
+        if self.answers is None:
+            return
+        expect(self.answers, Mapping, "answers", "a dict: {label learned: label answered}")
+        if lacking := [label for label in labels.tolist() if label not in self.answers]:
+            raise LabelError(
+                f"every label that is learned needs one to answer, but answers has none for "
+                f"{listed([str(label) for label in lacking], 3)}"
+            )
+
+    def answer_by(self, answers: Mapping[Any, Any]) -> None:
+        """Answer labels that are yet to be learned by what they stand for, as ``answers`` does."""
+        if hasattr(self, "head_") and self.answers is None:
+            raise OptionError(
+                "this head answers with the labels that it learns: fit a new one to answer others"
+            )
+        own = {} if self.answers is None else self.answers
+        for label, answer in answers.items():
+            if own.get(label, answer) != answer:
+                was, now = short(own[label]), short(answer)
+                raise LabelError(f"{short(label)} stands for {was} in this head, got {now}")
+        self.answers = {**own, **answers}
+
+    def _answers_with(self, other: "HeadClassifier") -> dict[Any, Any] | None:
+        """Return what labels stand for in this classifier and another; refuse two that differ."""
+        if (self.answers is None) != (other.answers is None):
+            raise MergeError(
+                "one head answers coarser labels than it learns, and the other does not"
+            )
+        own, theirs = self.answers or {}, other.answers or {}
+        if wrong := [label for label in own.keys() & theirs.keys() if own[label] != theirs[label]]:
+            raise MergeError(
+                f"label {short(wrong[0])} stands for {short(own[wrong[0]])} in one head and for "
+                f"{short(theirs[wrong[0]])} in the other"
+            )
+        return {**own, **theirs} or None
 
     def _check_options(self) -> None:
         whole(self.batch_size, "batch_size", least=1)

@@ -20,7 +20,7 @@ from lastlayer.core.checks import a_path, choice, whole
 from lastlayer.core.names import class_name
 from lastlayer.core.progress import Tell
 from lastlayer.data.corrections import Suspects
-from lastlayer.data.rows import CHOICES, Rows, Source, corrected, read_rows
+from lastlayer.data.rows import CHOICES, Rows, Source, answers_of, corrected, read_rows
 from lastlayer.data.shard_list import Sharded, is_sharded, list_shards
 from lastlayer.data.shard_rows import read_shard
 from lastlayer.data.tables.open_table import is_dataset
@@ -46,6 +46,7 @@ def fit(
     rows: str = "train",
     embedding: str | None = None,
     label: str | None = None,
+    answer: str | None = None,
     drop: Suspects | None = None,
     relabel: Suspects | None = None,
     weight: str | None = None,
@@ -69,6 +70,8 @@ def fit(
         rows: ``train``, ``validation``, ``test`` or ``all``.
         embedding: The columns of embeddings, if ``data`` is a table.
         label: The label column to learn, if not the usual one.
+        answer: A coarser label column, which ``label`` refines: the head learns the finer labels
+            and answers with the coarser ones.
         drop: Rows to leave out, as the table of ``ll.audit`` or a file of it.
         relabel: Rows to learn with the labels that such a table suggests.
         weight: The column that says how often each row counts, if they do not count alike.
@@ -101,6 +104,8 @@ def fit(
         raise OptionError("ray, parts and broken are for shards: a folder, a pattern or a list")
     if sharded and not (drop is None and relabel is None):
         raise OptionError("drop and relabel are for rows that are read whole, not for shards")
+    if sharded and answer is not None:
+        raise OptionError("shards are read without coarser labels: fit a table, or a features file")
     if sharded and weight is not None:
         raise OptionError("rows of shards have no weights: fit a table, or a features file")
     if sharded and share is not None:
@@ -119,8 +124,10 @@ def fit(
         with closing(Cluster(ray)) as cluster:
             how |= {"run": partial(cluster.run, do), "check": cluster.check_nodes}
             return fit_shards(cast(Sharded, data), clf, selection, **how)
-    also = [] if weight is None else [weight]
+    also = [name for name in (weight, answer) if name is not None]
     found = _rows(clf, cast(Source, data), rows, embedding, label, accept_features, also=also)
+    if answer is not None:
+        clf.answer_by(answers_of(found, answer))
     found = _weighed(corrected(found, drop, relabel), weight)
     held = []
     for part in found:
@@ -238,10 +245,19 @@ def predict(
         tables.append(table)
         labels = labels[:, 0]
         if part.y is not None and known.any():
-            true = np.array(part.names, dtype=object)[part.y.numpy()]
+            names = _as_answered(clf, [part.names[c] for c in part.y.unique().tolist()], part.names)
+            true = np.array(names, dtype=object)[part.y.numpy()]
             same = true == np.array([str(x) for x in labels.tolist()])
             right[part.split] = float(np.mean(same[known]))
     return pl.concat(tables), right
+
+
+def _as_answered(clf: HeadClassifier, given: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """Return what labels stand for, if they are those that were learned, not those answered."""
+    if clf.answers is None or set(given) <= set(map(str, clf.classes_.tolist())):
+        return names
+    stands_for = {str(label): str(answer) for label, answer in clf.answers.items()}
+    return [stands_for.get(name, name) for name in names]
 
 
 def calibrate(

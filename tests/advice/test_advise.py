@@ -5,6 +5,7 @@ import shlex
 import sys
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -236,19 +237,58 @@ def test_where_retraining_is_much_better_the_answer_says_so_first():
     assert advice.answer.startswith("Retraining on everything would be better: a softmax")
 
 
-def test_finer_labels_that_pay_are_told_of():
+def test_finer_labels_that_pay_are_learned():
     random = torch.Generator().manual_seed(0)
     fine = torch.arange(1200) % 4
     corners = 4 * torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
     z = corners[fine] + torch.randn(1200, 2, generator=random)
     data = ll.FeatureSet(z, {"coarse": fine // 2, "fine": fine})
-    advice = ll.advise(data, None, heads=["mean"])
-    (finer,) = advice.finer
-    before, after, gain = finer.gains["mean"]
-    assert before < 0.6
-    assert after > 0.9
-    assert gain.low > 0.3
-    assert any("'fine' refines 'coarse'" in r and "pays" in r for r in advice.reasons)
+    # Four corners: no line parts the coarse classes, so of heads on those knn is advised.
+    advice = ll.advise(data, None, heads=["mean", "slda", "knn"])
+    assert advice.choice.head == "knn"
+    alone = ll.advise(data, None, heads=["mean"])
+    (finer,) = alone.finer
+    assert finer.pays
+    assert finer.gain.low > 0.3
+    assert finer.plain["mean"] < 0.6
+    assert alone.answer.startswith(
+        "Use mean and let it learn the finer labels 'fine' to answer 'coarse': it gets 9"
+    )
+    assert "points more than mean that learns 'coarse' itself." in alone.answer
+    assert any("'fine' refines 'coarse'" in r and "pays off" in r for r in alone.reasons)
+    told = alone.as_dict()
+    assert (told["head"], told["learns"], told["answers"]) == ("mean", "fine", "coarse")
+    classifier = alone.fit()
+    assert classifier.classes_.tolist() == ["0", "1"]
+    right = classifier.predict(z.numpy()) == (fine // 2).numpy().astype(str)
+    assert right.mean() == pytest.approx(alone.chosen.scores.of("mean"), abs=0.02)
+
+
+def test_test_rows_are_answered_by_finer_labels_too():
+    data = ll.load_features("cifar100", label="coarse")
+    advice = ll.advise(data, "incremental:5", heads=["mean", "slda"])
+    assert advice.by is not None
+    assert advice.tested is not None
+    right = advice.fit().predict(data.test.z.numpy()) == np.array(data.names["coarse"])[data.test.y]
+    assert advice.tested.scores.of("slda by 'fine'") == pytest.approx(right.mean(), abs=1e-9)
+    assert right.mean() > 0.73  # slda on the coarse labels: 0.68
+    assert any("slda by 'fine' 73.7 %" in reason for reason in advice.reasons)
+
+
+def test_of_pairs_of_head_and_labels_the_best_is_advised():
+    """A head that is not the best on the label may be the best by the finer ones."""
+    random = torch.Generator().manual_seed(0)
+    fine = torch.arange(3000) % 4
+    corners = 4 * torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    z = corners[fine] + torch.randn(3000, 2, generator=random)
+    z[:, 1] *= 0.1 + torch.rand(3000, generator=random)
+    data = ll.FeatureSet(z, {"coarse": fine // 2, "fine": fine})
+    advice = ll.advise(data, None, heads=["mean", "slda", "qda"])
+    assert advice.by is not None
+    assert advice.choice.head == "qda"
+    assert advice.head in advice.by.plain
+    best = max(advice.by.plain, key=advice.by.choice.scores.of)
+    assert advice.by.choice.best == best
 
 
 def test_constraints_are_told_with_their_price():

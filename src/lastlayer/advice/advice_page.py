@@ -61,7 +61,7 @@ def _candidates(advice: "Advice") -> Section:
         ]
         for row in rows
     ]
-    advised = [place for place, row in enumerate(rows) if row["head"] == advice.head]
+    advised = [place for place, row in enumerate(rows) if row["head"] == advice.choice.head]
     header = ("head", "% right", "95 %", "points behind", "keeps", "one answer", "verdict")
     caption = "All candidates on the held-out rows"
     table = Table(("candidates",), caption, header, cells, marked=advised)
@@ -80,7 +80,7 @@ def _verdict(row: Row) -> str:
 def _named(advice: "Advice", name: str) -> Row:
     """Return what every row of a chart about a head holds."""
     head, mask = split_name(name)
-    return {"name": name, "head": head, "mask": mask, "advised": name == advice.head}
+    return {"name": name, "head": head, "mask": mask, "advised": name == advice.choice.head}
 
 
 def _panel(name: str, title: str, caption: str, chart: Chart, rows: Sequence[Row]) -> Panel:
@@ -132,7 +132,7 @@ def _along(advice: "Advice") -> Section:
     """Draw how heads fare along the stream: the advised, the linear layer and the best others."""
     order = advice.table.sort("accuracy", descending=True)["head"].to_list()
     lines = dict.fromkeys(advice.choice.lines[name] for name in order)
-    shown = list(dict.fromkeys([advice.head, *(n for n in order if n == LINEAR), *lines]))
+    shown = list(dict.fromkeys([advice.choice.head, *(n for n in order if n == LINEAR), *lines]))
     shown = shown[:MOST_LINES]
     rows = [
         _named(advice, row["head"])

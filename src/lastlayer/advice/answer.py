@@ -12,14 +12,9 @@ import polars as pl
 import torch
 
 from lastlayer.advice.choosing import Choice, choose
+from lastlayer.advice.finer import Finer, finer_labels
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
-from lastlayer.advice.references import (
-    Finer,
-    References,
-    finer_labels,
-    on_fresh_rows,
-    retrained,
-)
+from lastlayer.advice.references import References, on_fresh_rows, retrained
 from lastlayer.advice.stream_words import Description, describe
 from lastlayer.advice.why import LINEAR, Why, explain
 from lastlayer.advice.words import answer_of, reasons_of
@@ -62,7 +57,17 @@ class Advice:
     @property
     def head(self) -> str:
         """The advised head, with its mask."""
-        return self.choice.head
+        return self.chosen.head
+
+    @property
+    def by(self) -> Finer | None:
+        """The finer label column that the advised head learns; None: it learns the label itself."""
+        return next((one for one in self.finer if one.pays), None)
+
+    @property
+    def chosen(self) -> Choice:
+        """The choice among the heads that learn what the advised one learns."""
+        return self.choice if self.by is None else self.by.choice
 
     @cached_property
     def answer(self) -> str:
@@ -90,20 +95,26 @@ class Advice:
         Its labels are those of the data, as text; ``partial_fit`` continues with what comes next.
         """
         classifier = self.classifier()
-        labels = text_labels([label_of(name) for name in self.data.names])
-        for task in self.data.tasks:
+        by, stream = self.by, self.data
+        names, y = (stream.names, stream.y) if by is None else (by.names, stream.columns[by.column])
+        labels = text_labels([label_of(name) for name in names])
+        for task in stream.tasks:
             # What is trained by gradient must see a task as a whole, again and again.
             size = len(task) if card_of(self.head).by_gradient else PIECE
             for rows in task.split(max(size, 1)):
-                z = self.data.z[rows].float().numpy()
-                classifier.partial_fit(z, labels[self.data.y[rows].numpy()])
+                z = stream.z[rows].float().numpy()
+                classifier.partial_fit(z, labels[y[rows].numpy()])
         return classifier
 
     def classifier(self) -> HeadClassifier:
         """Return the advised head with the options it was judged with, untrained."""
-        verdict = self.judgement.verdicts[self.head]
         if not card_of(self.head).by_gradient:
-            return HeadClassifier(self.head, batch_size=4096, random_state=0)
+            answers = None
+            if (by := self.by) is not None:
+                coarse = [label_of(self.data.names[c]) for c in by.answers.tolist()]
+                answers = dict(zip(map(label_of, by.names), coarse, strict=True))
+            return HeadClassifier(self.head, answers=answers, batch_size=4096, random_state=0)
+        verdict = self.judgement.verdicts[self.head]
         return HeadClassifier(
             self.head,
             lr=verdict.lr,
@@ -124,6 +135,8 @@ class Advice:
         """Return the answer as plain values, for JSON: accuracies are from 0 to 1."""
         return {
             "head": self.head,
+            "learns": self.data.label if self.by is None else self.by.column,
+            "answers": self.data.label,
             "answer": self.answer,
             "reasons": list(self.reasons),
             "stream": list(self.stream.sentences),
@@ -207,11 +220,12 @@ def advise(
     choice = choose(laid_out, judgement, needs, seed)
     why = explain(laid_out, judgement, choice)
     tell(JUDGED, 1.0)
-    references = retrained(laid_out, judgement, choice.head, seed)
-    finer = finer_labels(laid_out, judgement, choice.head, seed)
+    finer = finer_labels(laid_out, judgement, choice, needs, seed)
+    by = next((one for one in finer if one.pays), None)
+    references = retrained(laid_out, judgement, choice.head, seed, by=by)
     tell(TRAINED, 1.0)
     validated, tested = (
-        on_fresh_rows(laid_out, rows, judgement, choice.head, seed)
+        on_fresh_rows(laid_out, rows, judgement, choice.head, seed, by)
         for rows in (fresh, laid_out.test)
     )
     return Advice(

@@ -1,12 +1,13 @@
-"""What the advised head is compared with: retraining on the same data, finer labels, test rows."""
+"""What the advised head is compared with: retraining on the same data, and fresh rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from lastlayer.advice.choosing import Interval, Scores, units_of
+from lastlayer.advice.finer import Finer, by_finer
 from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of
 from lastlayer.data import FeatureSet
@@ -20,8 +21,7 @@ from lastlayer.heads.maps import ROWS
 SOFTMAX = "softmax regression retrained on everything"
 KERNEL = "kernel ridge regression, which keeps all rows"  # nearly always the best of any kind
 MAPPED = "softmax regression behind the same map, retrained on everything"
-AT_ONCE, BY_FINER = " on everything at once", " by finer labels"
-PER_FINER_CLASS = 10  # rows on average; below it a column is no label
+AT_ONCE = " on everything at once"
 
 Rights = dict[str, Tensor]  # by name, whether it is right (m,) on all held-out rows
 
@@ -31,7 +31,7 @@ class References:
     """Accuracies of the advised head and of its references, on the same rows."""
 
     scores: Scores
-    head: str
+    head: str  # or the pair of head and finer column
     names: tuple[str, ...]  # of the references there are
     rows: int
 
@@ -59,7 +59,13 @@ class References:
 
 
 def retrained(
-    stream: Stream, judgement: Judgement, head: str, seed: int = 0, *, at_once: bool = True
+    stream: Stream,
+    judgement: Judgement,
+    head: str,
+    seed: int = 0,
+    *,
+    by: Finer | None = None,
+    at_once: bool = True,
 ) -> References:
     """Train the references on the rows that the candidates learned from, all at once.
 
@@ -68,16 +74,20 @@ def retrained(
         judgement: of the candidates; the references predict the same rows.
         head: the advised one.
         seed: of the references' own held-out rows.
+        by: the pair that is advised in place of it, as it answers the same rows.
         at_once: whether to train heads that depend on the order of their data on everything too.
     """
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     right: Rights = {name: judgement.right(name) for name in heads}
+    if by is not None:
+        right[by.name] = by.judgement.right(by.choice.head)
     if at_once:
         _at_once(stream, judgement, heads, right)
     names = _softmax(stream, judgement, head, right, seed)
     _kernel(judgement, head, right)
     scores = Scores(right, units_of(stream, judgement), seed)
-    return References(scores, head, names, sum(map(len, judgement.held_y)))
+    advised = head if by is None else by.name
+    return References(scores, advised, names, sum(map(len, judgement.held_y)))
 
 
 def _at_once(stream: Stream, judgement: Judgement, heads: Sequence[str], right: Rights) -> None:
@@ -131,7 +141,12 @@ def _map_of(head: str, stream: Stream) -> FeatureMap | None:
 
 
 def on_fresh_rows(
-    stream: Stream, rows: FeatureSet | None, judgement: Judgement, head: str, seed: int = 0
+    stream: Stream,
+    rows: FeatureSet | None,
+    judgement: Judgement,
+    head: str,
+    seed: int = 0,
+    by: Finer | None = None,
 ) -> References | None:
     """Train the advised head, the linear layer and the references on all training rows, and test.
 
@@ -143,56 +158,7 @@ def on_fresh_rows(
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     rates = {name: judgement.verdicts[name].lr for name in heads}
     found = judge(whole, heads, seed=seed, splits=[split], rates=rates, curves=False)
-    return retrained(whole, found, head, seed, at_once=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Finer:
-    """Whether it pays to learn a finer label column and predict the coarser one."""
-
-    column: str
-    gains: Mapping[str, tuple[float, float, Interval]]  # head → coarse, by finer, what it gains
-
-
-def finer_labels(stream: Stream, judgement: Judgement, head: str, seed: int = 0) -> list[Finer]:
-    """Try each column that refines the label, with the heads that learn in one pass."""
-    heads = [
-        name
-        for name in judgement.verdicts
-        if not card_of(name).by_gradient
-        and (name == head or not card_of(name).abilities.keeps_samples)
-    ]
-    found = []
-    for column, values in stream.columns.items():
-        coarse_of = _coarse_of(stream, values)
-        if column == stream.label or coarse_of is None or not heads:
-            continue
-        n_finer = len(coarse_of)
-        finer = replace(stream, y=values, n_classes=n_finer, names=tuple(map(str, range(n_finer))))
-        learned = judge(finer, heads, splits=judgement.splits, curves=False)
-        right: Rights = {}
-        for name, verdict in learned.verdicts.items():
-            coarse = coarse_of[torch.cat(verdict.answers).clamp(min=0)]
-            right[name] = judgement.right(name)
-            right[name + BY_FINER] = coarse == torch.cat(judgement.held_y)
-        scores = Scores(right, units_of(stream, judgement), seed)
-        gains = {
-            name: (
-                scores.of(name),
-                scores.of(name + BY_FINER),
-                scores.difference(name + BY_FINER, name),
-            )
-            for name in learned.verdicts
-        }
-        found.append(Finer(column, gains))
-    return found
-
-
-def _coarse_of(stream: Stream, values: Tensor) -> Tensor | None:
-    """Return the class of each value of a column that refines the label; None: it does not."""
-    y, values = stream.y[stream.rows], values[stream.rows]
-    coarse = torch.zeros(int(values.max()) + 1, dtype=torch.int64)
-    coarse[values] = y
-    n_values, n_classes = len(values.unique()), len(y.unique())
-    refines = bool((coarse[values] == y).all()) and n_values > n_classes
-    return coarse if refines and len(y) >= PER_FINER_CLASS * n_values else None
+    if by is not None:
+        learned = by_finer(whole, by.column, by.answers, [by.choice.head], found)
+        by = replace(by, judgement=learned)
+    return retrained(whole, found, head, seed, by=by, at_once=False)

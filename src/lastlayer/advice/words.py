@@ -26,7 +26,7 @@ _REPAIRS = {
 
 def answer_of(advice: "Advice") -> str:
     """Return which head to use and what its interval covers, preceded by what matters even more."""
-    choice, references = advice.choice, advice.references
+    choice, references = advice.chosen, advice.references
     first, use = "", "Use"
     price = references.price()
     if price is not None and price[1].value > WORTH_SAYING:
@@ -44,8 +44,13 @@ def answer_of(advice: "Advice") -> str:
             "use",
         )
     reached = _accuracy(choice.scores.accuracy(choice.head))
-    text = f"{first}{use} {choice.head}: it gets {reached} of {_judged_by(advice)} right"
-    if choice.level:
+    name, by, label = choice.head, advice.by, advice.data.label
+    if by is not None:
+        name += f" and let it learn the finer labels '{by.column}' to answer '{label}'"
+    text = f"{first}{use} {name}: it gets {reached} of {_judged_by(advice)} right"
+    if by is not None:
+        text += f", {by.gain} points more than {advice.choice.head} that learns '{label}' itself."
+    elif choice.level:
         are = "is" if len(choice.level) == 1 else "are"
         text += f"; {_few(choice.level)} {are} too close to tell apart from it."
     elif choice.twins:
@@ -70,7 +75,7 @@ def _judged_by(advice: "Advice") -> str:
 
 def _covered(advice: "Advice") -> str:
     """Return what the interval covers, and what fresh rows say of it."""
-    head, fresh = advice.head, advice.tested or advice.validated
+    fresh = advice.tested or advice.validated
     which = "test" if advice.tested is not None else "validation"
     if fresh is None:
         if advice.stream.near >= ALIKE:
@@ -79,7 +84,8 @@ def _covered(advice: "Advice") -> str:
                 "near-copy here, so new rows are likely harder."
             )
         return "The interval is for new rows that are drawn as these were."
-    expected, found = advice.choice.scores.accuracy(head), fresh.scores.accuracy(head)
+    expected = advice.chosen.scores.accuracy(advice.head)
+    found = fresh.scores.accuracy(fresh.head)
     if found.high < expected.low:
         harder = f"The {fresh.rows} {which} rows are harder: {_accuracy(found)}"
         return f"{harder}; expect that of new rows."
@@ -92,7 +98,7 @@ def reasons_of(advice: "Advice") -> tuple[str, ...]:
 
 
 def _choice(advice: "Advice") -> list[str]:
-    choice, said = advice.choice, []
+    choice, said = advice.chosen, []
     if choice.head != choice.best:
         said.append(_instead(advice))
     if choice.twins:
@@ -113,7 +119,7 @@ def _choice(advice: "Advice") -> list[str]:
 
 def _instead(advice: "Advice") -> str:
     """Say why the best is not the advised one."""
-    choice, verdicts = advice.choice, advice.judgement.verdicts
+    choice, verdicts = advice.chosen, advice.judgement.verdicts
     head, best, behind = choice.head, choice.best, choice.behind[choice.head]
     costs, less = (
         f"{size_in_words(choice.sizes[name])} and {time_in_words(verdicts[name].latency)} an answer"
@@ -135,7 +141,7 @@ def _which(advice: "Advice") -> str:
 
 
 def _cost(advice: "Advice") -> list[str]:
-    choice, judgement, head = advice.choice, advice.judgement, advice.head
+    choice, judgement, head = advice.chosen, advice.judgement, advice.head
     can, size = card_of(head).abilities, choice.sizes[head]
     keeps = "every row" if can.keeps_samples else "no rows"
     said = [
@@ -164,7 +170,7 @@ def _cost(advice: "Advice") -> list[str]:
 
 def _constraints(advice: "Advice") -> list[str]:
     needs, stream = advice.needs, advice.data
-    costs = advice.choice.costs.items()
+    costs = advice.chosen.costs.items()
     said = [f"{needs.words(name)} costs {cost} points." for name, cost in costs]
     single = int((stream.y[stream.rows].bincount() == 1).sum())
     if needs.no_samples and single:
@@ -239,29 +245,21 @@ def _pairs(advice: "Advice") -> list[str]:
         )
     if why.confusions:
         pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in why.confusions[:3]]
-        said.append(f"{advice.head} most often mistakes {_and(pairs)}.")
+        said.append(f"{advice.choice.head} most often mistakes {_and(pairs)}.")
     return said
 
 
 def _finer(advice: "Advice") -> list[str]:
-    stream, choice, said = advice.data, advice.choice, []
+    label, said = advice.data.label, []
     for one in advice.finer:
-        name = (
-            choice.head
-            if choice.head in one.gains
-            else max(one.gains, key=lambda head: one.gains[head][1])
+        head = one.choice.head
+        reached = f"{_percent(one.plain[head])} to {_percent(one.choice.scores.of(head))}"
+        pays = "pays off" if one.pays else "is not shown to pay off"
+        said.append(
+            f"'{one.column}' refines '{label}': learning the finer labels and answering the "
+            f"coarser ones {pays}. It takes {head}, the best this way, from {reached}: "
+            f"{one.gain} points more than {advice.choice.head} that learns '{label}' itself."
         )
-        before, after, gain = one.gains[name]
-        pays = "pays off" if gain.low > 0 else "is not shown to pay off"
-        text = (
-            f"'{one.column}' refines '{stream.label}': learning the finer labels and predicting "
-            f"the coarser ones {pays}: {name} goes from {_percent(before)} to {_percent(after)} "
-            f"({gain} points)"
-        )
-        best = max(one.gains, key=lambda head: one.gains[head][1])
-        if best != name and gain.low > 0:
-            text += f"; the best this way is {best} with {_percent(one.gains[best][1])}"
-        said.append(f"{text}.")
     return said
 
 

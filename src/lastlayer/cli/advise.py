@@ -88,6 +88,8 @@ def advise(
             progress=tell,
         )
     other = label or (None if advice.data.label == data.train.label else advice.data.label)
+    if advice.by is not None:
+        other = advice.by.column
     then = _next(advice, features, str(chosen), embedding, other)
     if page is not None:
         advice.page(page)
@@ -133,6 +135,7 @@ def _next(
         return shlex.join(["python", "-c", code])
     words = ["lastlayer", "fit", features, "--head", head]
     words += [] if label is None else ["--label", label]
+    words += [] if advice.by is None else ["--answer", stream.label]
     words += [] if embedding is None else ["--embedding", embedding]
     if card_of(head).by_gradient:
         words += ["--feature-scale", f"{advice.judgement.scale:.6g}"]

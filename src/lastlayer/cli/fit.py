@@ -36,6 +36,10 @@ def fit(
     out: options.HeadOut = None,
     rows: options.Rows = "train",
     label: options.Label = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(help="Coarser label column to answer with; --label is the finer, learned."),
+    ] = None,
     embedding: options.Embedding = None,
     weight: options.Weight = None,
     mask: Annotated[
@@ -92,7 +96,7 @@ def fit(
             f"{head or like} keeps its settings: leave out {', '.join(sorted(wrong))}"
         )
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
-    also = [] if weight is None else [weight]
+    also = [name for name in (weight, answer) if name is not None]
     found: Any = features
     outcome = "nothing was written"
     folder = parts
@@ -109,6 +113,7 @@ def fit(
         **how,
         "accept_features": accept_features,
         "weight": weight,
+        "answer": answer,
         "broken": broken,
         "ray": ray,
         "parts": folder,
@@ -139,7 +144,9 @@ def _say_trained(clf: Any, rows: int, further: bool, held_out: bool) -> None:
     held = calibrated.rows if held_out and calibrated is not None else 0
     did = f"trained {clf.head_.name}{' further' if further else ''}"
     on = f" on {rows - held} rows" if rows else f": {clf.origin_[-1]}"
-    print(f"{did}{on}; {count(len(clf.classes_), 'class')}")
+    learned, answered = len(clf.labels_.ordered), len(clf.classes_)
+    coarser = "" if clf.answers is None else f", answered as {count(answered, 'label')}"
+    print(f"{did}{on}; {count(learned, 'class')}{coarser}")
     if calibrated is not None:
         print(describe_calibration(calibrated))
 

@@ -9,12 +9,13 @@ import typer
 
 from lastlayer.cli.app import DATA, app
 from lastlayer.cli.text import columns, count, describe_calibration
-from lastlayer.core.names import class_name, printable
+from lastlayer.core.names import class_name, listed, printable
 from lastlayer.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
     from lastlayer.catalogue import Abilities
     from lastlayer.data.made_by import Maker
+    from lastlayer.estimator import HeadClassifier
 
 LISTED = 20  # classes, unless all are asked for
 
@@ -93,6 +94,8 @@ def _show_head(file: Path, every: bool) -> None:
         print(f"options: {options}")
     named = "named" if "class_names" in kept else "without names"
     print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}")
+    if clf.answers is not None:
+        print(f"answers by {len(clf.classes_)} coarser labels: {printable(listed(_texts(clf)))}")
     for sentence in kept.get("origin", ()):
         print(printable(str(sentence)))
     print()
@@ -112,6 +115,10 @@ def _show_head(file: Path, every: bool) -> None:
     print(f"\ncan: {', '.join(_abilities(head.abilities))}")
     if head.abilities.forgets:
         print(f"what forgetting proves: {head.proof}")
+
+
+def _texts(clf: "HeadClassifier") -> list[str]:
+    return [str(label) for label in clf.classes_.tolist()]
 
 
 def _show_results(file: Path) -> None:

@@ -1,6 +1,6 @@
 """The labels of a classifier, of any type, and the classes 0…N−1 that they are to its head."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -85,6 +85,19 @@ class ClassLabels:
         if not names or not known or any(map(_is_number, known)) or set(names) & set(known):
             return ()
         return names if all(map(_is_number, names)) else ()
+
+    def coarser(self, answers: Mapping[Any, Any]) -> tuple[Array, Array]:
+        """Return what labels stand for, sorted, and the place there of each label, in order.
+
+        >>> labels = ClassLabels.of(np.array(["robin", "pike", "wren"]))
+        >>> coarse, place = labels.coarser({"robin": "bird", "wren": "bird", "pike": "fish"})
+        >>> labels.ordered.tolist(), coarse.tolist(), place.tolist()
+        (['pike', 'robin', 'wren'], ['bird', 'fish'], [1, 0, 0])
+        """
+        given = [answers[label] for label in self.ordered.tolist()]
+        text = any(isinstance(label, str) for label in given)
+        coarse, place = np.unique(text_labels(given) if text else given, return_inverse=True)
+        return coarse, place
 
     def called(self, name: str) -> Any:
         """Return the label that a user calls by this name (``class_name``)."""

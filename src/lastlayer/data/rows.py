@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, choice, expect, short
-from lastlayer.core.names import class_name, label_of, look_up, printable
+from lastlayer.core.names import class_name, label_of, listed, look_up, printable
 from lastlayer.core.tensor_files import kind_of_file
 from lastlayer.data.corrections import Corrections, Suspects
 from lastlayer.data.feature_set import FeatureSet
@@ -22,7 +22,7 @@ from lastlayer.data.made_by import Maker
 from lastlayer.data.table_rows import Piece, no_embedding, no_such_rows, read_splits
 from lastlayer.data.tables import open_table
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.errors import DataError, OptionError
+from lastlayer.errors import DataError, LabelError, OptionError
 
 CHOICES = ("train", "validation", "test", "all")
 
@@ -170,6 +170,25 @@ def is_table(source: str | os.PathLike[str]) -> bool:
     if path.suffix.lower() != ".safetensors":
         return path.suffix.lower() in TABLES or path.is_dir()
     return path.is_file() and kind_of_file(path) is None
+
+
+def answers_of(parts: Sequence[Rows], column: str) -> dict[str, str]:
+    """Return what each label stands for in a coarser column, read beside it; one thing each."""
+    if lacking := [part.split for part in parts if column not in part.also]:
+        raise DataError(f"column '{column}' was not read with the rows of {listed(lacking)}")
+    codes, coarse = number(column, *(part.also[column] for part in parts))
+    check_none_empty(column, coarse)
+    found: dict[str, str] = {}
+    for part, own in zip(parts, codes, strict=True):
+        pairs = torch.stack([part.labelled, own], dim=1).unique(dim=0)
+        for label, answer in ((part.names[a], label_of(coarse[b])) for a, b in pairs.tolist()):
+            if found.setdefault(label, answer) != answer:
+                raise LabelError(
+                    f"each label must go with one value of '{column}' to be answered by it, but "
+                    f"{short(label)} goes with {short(found[label])} and {short(answer)}: is "
+                    f"'{column}' the coarser column, and were no labels changed?"
+                )
+    return found
 
 
 def corrected(

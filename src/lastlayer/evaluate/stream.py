@@ -48,6 +48,7 @@ class Stream:
     test: FeatureSet | None = None
     validation: FeatureSet | None = None
     columns: Mapping[str, Tensor] = field(default_factory=dict)  # all label columns
+    column_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of their values
     task_names: tuple[str, ...] = ()  # where each task is one value of a column
     notes: tuple[str, ...] = ()  # what was done to the stream that was asked for
     known_sources: int = 0  # test rows whose source is among those of the training rows
@@ -160,6 +161,7 @@ def lay_out(
         test=known["test"],
         validation=known["validation"],
         columns={name: column for name, column in train.labels.items() if name != group},
+        column_names={} if whole is None else {k: tuple(v) for k, v in whole.names.items()},
         notes=notes,
         known_sources=_known_sources(group, train, known["test"]),
     )

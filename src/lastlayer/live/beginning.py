@@ -7,7 +7,12 @@ from pathlib import Path
 
 from lastlayer.core.checks import a_path
 from lastlayer.core.files import reading
-from lastlayer.errors import FileFormatError, MissingFileError, OptionError
+from lastlayer.errors import (
+    FileFormatError,
+    MissingFileError,
+    OptionError,
+    UnsupportedError,
+)
 from lastlayer.estimator import HeadClassifier
 from lastlayer.live.entry import FOLD, LEARN
 from lastlayer.live.store import Store
@@ -34,6 +39,10 @@ def begin(store: Store, given: Given) -> HeadClassifier | None:
     if next(store.journal(after=-1), None) is not None:
         raise MissingFileError(f"{store.head} is missing, but {store.folder} has changes of it")
     clf = deepcopy(given) if isinstance(given, HeadClassifier) else HeadClassifier.load(given)
+    if clf.answers is not None:
+        raise UnsupportedError(
+            "a live head answers with the labels that it learns: this one answers coarser ones"
+        )
     clf.head_.records.pop("change", None)
     store.note(
         sources=[] if path is None else [digest_of(path)],
