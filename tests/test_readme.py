@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.cli import newcomer
 
 import lastlayer as ll
 from lastlayer.advice.choosing import choose
@@ -22,7 +23,7 @@ def blocks(kind: str) -> list[str]:
 
 
 def test_it_is_short() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 110
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 120
 
 
 def test_its_make_targets_exist() -> None:
@@ -31,6 +32,40 @@ def test_its_make_targets_exist() -> None:
     assert {"study", "test"} <= set(named)
     for target in named:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def shown() -> list[tuple[list[str], list[str]]]:
+    """Return the commands of each block that is followed by what they print, and those lines."""
+    text = README.read_text(encoding="utf-8")
+    pairs = re.findall(r"^```sh\n(.*?)^```\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    plain = [re.sub(r" *#.*", "", lines) for lines, _ in pairs]
+    typed = [[line.split(maxsplit=1)[1] for line in lines.splitlines()] for lines in plain]
+    return [(commands, said.splitlines()) for commands, (_, said) in zip(typed, pairs, strict=True)]
+
+
+def numbers(line: str) -> list[float]:
+    return [float(number.replace(",", "")) for number in re.findall(r"\d[\d,]*\.?\d*", line)]
+
+
+@pytest.mark.slow
+def test_the_life_of_a_head_is_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same words; numbers may differ a little on another CPU."""
+    monkeypatch.chdir(tmp_path)
+    blocks_shown = shown()
+    assert {commands[0].split()[0] for commands, _ in blocks_shown} == {"advise", "fit", "watch"}
+    for commands, said in blocks_shown:
+        capsys.readouterr()
+        for command in commands:
+            assert newcomer.run(monkeypatch, command) == 0, command
+        printed = " ".join(capsys.readouterr().out.split())
+        for line in said:
+            words = r"\s".join(re.escape(word) for word in line.split())
+            pattern = re.sub(r"\d(?:[\d,]|\\\.)*", r"([\\d,.]+)", words)
+            found = re.search(pattern, printed)
+            assert found, (line, printed)
+            assert numbers(found[0]) == pytest.approx(numbers(line), rel=0.02, abs=0.5), line
 
 
 FIRST = {name for name, card in HEADS.items() if "the first choice" in card.use}

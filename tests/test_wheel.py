@@ -112,11 +112,13 @@ def test_the_readme_runs_as_written(environment: Path, tmp_path: Path) -> None:
     birds.drop(columns="species").to_csv(tmp_path / "new.csv", index=False)
     shell = [line for block in blocks("sh") for line in block.splitlines()]
     told = [line.partition("#")[0].split() for line in shell if line.startswith("lastlayer ")]
-    asked = [words for words in told if words[1] not in ("run", "advise")]  # advise: see above
-    assert [words[1] for words in asked] == ["import", "fit", "fit", "predict", "forget"]
+    apart = ("advise", "serve")  # see above; tests_serve
+    asked = [words for words in told if words[1] not in apart]
+    life = ["fit", "predict", "watch", "audit"]
+    assert [words[1] for words in asked] == [*life, "import", "fit", "fit", "predict", "forget"]
     for words in asked:
         run(environment.with_name("lastlayer"), *words[1:], cwd=tmp_path)
-    labels = pd.read_csv(tmp_path / "labels.csv")["label"]
+    labels = pd.read_csv(tmp_path / "birds-labels.csv")["label"]
     assert (labels == species).mean() > 0.9
     (code,) = blocks("python")
     assert float(run(environment, "-c", code, cwd=tmp_path).strip().rstrip("%")) > 70

@@ -356,6 +356,7 @@ def test_the_commands_of_the_pages_work(monkeypatch: Patch, page: str) -> None:
     verbs = ("import", "fit", "predict", "forget", "show")
     typed = [line.partition("#")[0] for line in text.splitlines() if line.startswith("lastlayer ")]
     commands = [line.split()[1:] for line in typed if line.split()[1] in verbs]
+    commands = [command for command in commands if "cifar10" not in command]  # in test_readme
     frame = birds()
     frame[frame.species != "owl"].to_csv("birds.csv", index=False)
     frame[frame.species != "owl"][:10].to_csv("customer.csv", index=False)
@@ -363,7 +364,8 @@ def test_the_commands_of_the_pages_work(monkeypatch: Patch, page: str) -> None:
     assert len(commands) >= 4
     for command in commands:
         assert run(monkeypatch, " ".join(command)) == 0, command
-    assert ll.load_head("head.safetensors").class_names is not None
+    (head,) = {command[1] for command in commands if command[0] == "predict"}
+    assert ll.load_head(head).class_names is not None
 
 
 def test_heads_are_merged(monkeypatch: Patch, capsys: Printed) -> None:
