@@ -45,6 +45,9 @@ def test_it_shows_the_head_and_learns_a_label(
         assert NOTE in chromium.run(f"{first}.innerText")  # as text, and nothing else
         assert "unknown to it" in chromium.run(f"{first}.innerText")
         assert chromium.run("document.documentElement.scrollWidth") <= width
+        button = f"{first}.querySelector('button').getBoundingClientRect().right"
+        assert 0 < chromium.run(button) <= width  # in sight without scrolling
+        assert chromium.run("document.getElementById('login').offsetHeight") == 0
         # Somebody types while the page follows.
         chromium.run(f"{first}.querySelector('input').value = 'owl'")
         service.ask("/learn", {"rows": Z[:2].tolist(), "labels": Y[:2]})
