@@ -69,6 +69,7 @@ class HeadCard:
     abilities: Abilities
     refresh: Callable[[int, int, int], float] = lambda h, n_classes, n: 0.0
     """(features, classes, samples) → multiplications before it answers again; 0: few."""
+    plain: str = ""  # what it does, for a reader who knows no heads
     most_rows: int | None = None  # that it takes with its default options; None: any number
     answer: Callable[[int, int, int], float] = lambda h, n_classes, n: float(h * n_classes)
     """(features, classes, samples) → multiplications of one answer."""
@@ -170,6 +171,7 @@ _CARDS = (
         source="Linear",
         formula="z·A_i + b_i",
         use="shuffled data only; forgets most on a stream",
+        plain="learns a weight for each feature and class, step by step: how most networks end",
         state="rows, biases and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
         lr=0.01,
@@ -182,6 +184,7 @@ _CARDS = (
         source="Linear_no_bias",
         formula="z·A_i",
         use="like linear, where no class should win by its bias",
+        plain="does what linear does, without a constant for each class",
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.01,
@@ -194,6 +197,7 @@ _CARDS = (
         source="WeightNorm",
         formula="z·A_i/‖A_i‖",
         use="where no class should win by the length of its row",
+        plain="does what linear does, with weights of one length for all classes",
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.1,
@@ -206,6 +210,7 @@ _CARDS = (
         source="OriginalWeightNorm",
         formula="γ_i · z·A_i/‖A_i‖",
         use="like weight_norm, with learned lengths",
+        plain="does what weight_norm does, with a learned length for each class",
         state="rows, lengths and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 1),
         lr=0.1,
@@ -218,6 +223,7 @@ _CARDS = (
         source="CosLayer",
         formula="s · cos(z, A_i)",
         use="where only angles should count; +single for new classes",
+        plain="compares directions: that of a sample with a learned one for each class",
         state="rows and their velocity, float32",
         size=lambda h, n_classes, n: 8 * n_classes * h,
         lr=0.1,
@@ -231,6 +237,7 @@ _CARDS = (
         source="KNN",
         formula="log of its share of the vote",
         use="classes of any shape; keeps all features",
+        plain="keeps every sample; the nearest ones vote",
         state="every row and its label, float32",
         size=lambda h, n_classes, n: n * (4 * h + 8),
         answer=lambda h, n_classes, n: float(h * n),
@@ -245,6 +252,7 @@ _CARDS = (
         source="MeanLayer",
         formula="−‖z − μ_i‖",
         use="the simplest and smallest head that never forgets",
+        plain="compares a sample with the average of each class",
         state="counts, means and spreads, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h + 2),
         abilities=Abilities(linear=True, leaves_out=True, **_ONE_PASS),
@@ -258,6 +266,7 @@ _CARDS = (
         source="MedianLayer",
         formula="−‖z − med_i‖",
         use="like mean, for data with outliers; keeps all features",
+        plain="compares a sample with the middle of each class; keeps every sample",
         state="every row and its label, float32",
         size=lambda h, n_classes, n: n * (4 * h + 8),
         abilities=Abilities(linear=True, keeps_samples=True, **_ONE_PASS),
@@ -271,6 +280,7 @@ _CARDS = (
         source="SLDA",
         formula="z·Λμ_i − ½ μ_iᵀΛμ_i",
         use="the best small linear head, whatever the drift",
+        plain="compares a sample with the average of each class, by how samples scatter around it",
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, **_POOLED),
@@ -285,6 +295,7 @@ _CARDS = (
         source="ridge regression; weighed by classes: AIR (arXiv 2408.10349)",
         formula="z·w_i + b_i, w = (G + λI)⁻¹Q",
         use="like slda, where frequent classes should win more often",
+        plain="computes a linear layer from sums over all samples, in place of training it",
         state="counts, means and one scatter, float64",
         size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
         abilities=Abilities(linear=True, **_POOLED),
@@ -300,6 +311,7 @@ _CARDS = (
         source="RanPAC (arXiv 2307.02251)",
         formula="φ(z)·w_i + b_i, φ random and wide",
         use="the first choice with random_slda, whatever the drift; larger and slower than slda",
+        plain="computes a linear layer on 2,000 random combinations of the features",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=_mapped_size,
         answer=_mapped_answer,
@@ -323,6 +335,7 @@ _CARDS = (
         source="KLDA (arXiv 2412.15571), RanDumb (arXiv 2402.08823)",
         formula="φ·Λμ_i − ½ μ_iᵀΛμ_i, φ random and wide",
         use="the first choice with random_ridge, whatever the drift; every class weighs the same",
+        plain="does what slda does, on 2,000 random combinations of the features",
         state="counts, means and one scatter of mapped features, the map, float64",
         size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
         answer=_mapped_answer,
@@ -342,6 +355,7 @@ _CARDS = (
         source="quadratic discriminant analysis; FeCAM (arXiv 2309.14062)",
         formula="−½ (z − μ_i)ᵀΣ_i⁻¹(z − μ_i) − ½ log det Σ_i",
         use="few classes with many samples, each with a shape of its own",
+        plain="does what slda does, with a scatter of its own for each class",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         answer=lambda h, n_classes, n: float(h * h * n_classes),
@@ -358,6 +372,7 @@ _CARDS = (
         source="SLCA's classifier alignment (arXiv 2303.05118)",
         formula="z·A_i + b_i, trained on samples of class Gaussians",
         use="where you need an nn.Linear that does not forget; slow to refresh",
+        plain="trains a linear layer on samples drawn from what is known of each class",
         state="counts, means and a scatter for each class, float64",
         size=lambda h, n_classes, n: 8 * n_classes * (h * h + h + 1),
         abilities=Abilities(linear=True, **_ONE_PASS),
@@ -376,6 +391,7 @@ _CARDS = (
         source="kernel ridge regression, a Gaussian kernel",
         formula="Σ_j α_ij k(z, z_j) + b_i, α = (K + λI)⁻¹(y − b)",
         use="the most accurate where rows may be kept, up to about 20,000",
+        plain="keeps every sample; all of them vote, the nearer the more",
         state="every row and its label, float32; 4 bytes for each pair of rows while it answers",
         size=lambda h, n_classes, n: n * (4 * h + 8),
         abilities=Abilities(keeps_samples=True, leaves_out=True, **_ONE_PASS),
@@ -387,6 +403,11 @@ _CARDS = (
         marker="M-.9,-.9L0,-.35L.9,-.9L.35,0L.9,.9L0,.35L-.9,.9L-.35,0Z",
     ),
 )
+
+_MASKED = {
+    "single": "; a step changes the weights of the sample's own class only",
+    "group": "; a step changes the weights of the classes in its batch only",
+}
 
 HEADS: Mapping[str, HeadCard] = {card.name: card for card in _CARDS}
 
@@ -410,6 +431,17 @@ def all_heads(rows: int = 0) -> tuple[str, ...]:
     """
     able = (card for card in HEADS.values() if card.most_rows is None or rows <= card.most_rows)
     return tuple(name for card in able for name in card.names)
+
+
+def in_plain_words(name: str) -> str:
+    """Return what a head with its mask does, in plain words; empty where its card says nothing.
+
+    >>> in_plain_words("knn")
+    'keeps every sample; the nearest ones vote'
+    """
+    head, mask = split_name(name)
+    card = card_of(head)
+    return card.plain and card.plain + _MASKED.get(mask, "")
 
 
 def full_name(head: str, mask: str) -> str:

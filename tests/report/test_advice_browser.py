@@ -52,3 +52,24 @@ def test_it_prints_with_all_charts(chromium: Browser, page: Path) -> None:
     printed = base64.b64decode(chromium.send("Page.printToPDF")["data"])
     assert printed.startswith(b"%PDF")
     assert chromium.run("charts.every((chart) => chart.querySelector('svg') !== null)")
+
+
+@pytest.mark.parametrize("width", [400, 1000, 1600])
+def test_names_and_marks_of_heads_do_not_overlap(chromium: Browser, page: Path, width: int) -> None:
+    """In the chart of heads each has a line of its own, on which no text meets a mark."""
+    chromium.open(page, width)
+    chromium.wait("charts[0].dataset.drawn === 'true'")
+    boxes = chromium.run(
+        "[...charts[0].querySelectorAll('.mark-symbol path, .mark-text text')]"
+        ".filter((e) => e.getBoundingClientRect().width)"
+        ".map((e) => { const b = e.getBoundingClientRect();"
+        " return [e.tagName, b.left, b.top, b.right, b.bottom]; })"
+    )
+    texts = [box[1:] for box in boxes if box[0] == "text"]
+    marks = [box[1:] for box in boxes if box[0] == "path"]
+    assert len(texts) >= 2 * len(HEADS)
+    assert len(marks) == len(HEADS) + 1
+    for i, one in enumerate(texts):
+        for other in [*texts[i + 1 :], *marks]:
+            apart = one[2] <= other[0] or other[2] <= one[0]
+            assert apart or one[3] <= other[1] + 1 or other[3] <= one[1] + 1, (one, other)

@@ -1,5 +1,6 @@
 """What is on the page of an advice, for somebody who has not read the paper."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,12 @@ import numpy as np
 from lastlayer.advice.choosing import MARGIN
 from lastlayer.advice.needs import time_in_words
 from lastlayer.advice.why import LINEAR
-from lastlayer.catalogue import size_in_words, split_name
+from lastlayer.advice.words import details_of
+from lastlayer.catalogue import card_of, in_plain_words, size_in_words, split_name
 from lastlayer.evaluate.stream import PART
 from lastlayer.report.charts import DATA, class_axis, sized, switched
-from lastlayer.report.looks import encode_heads, place_of
-from lastlayer.report.page import Page
+from lastlayer.report.looks import encode_heads, layer_scale, place_of
+from lastlayer.report.page import Fact, Page
 from lastlayer.report.section import Chart, Figure, Panel, Section, name_all
 from lastlayer.report.table import Cell, Row, Table, number, words
 
@@ -24,16 +26,61 @@ HEIGHT = 320
 MOST_LINES = 8  # curves that can be told apart
 MOST_CELLS = 4000  # of the picture of tasks and classes
 ABOUT = (
-    "A head is the last layer of a classifier on frozen features; it is right when it gives a row "
-    "its label. Colour and marker are the layer, the dash is the mask."
+    "A row is one sample: its features, and its label. A head is the last layer of a classifier, "
+    "which gives a row its label. Held-out rows are training rows that no head has learned."
 )
 
 
-def advice_page(advice: "Advice") -> Page:
-    """Return the page of an advice."""
-    made = (_why, _candidates, _along, _stream, _judged)
+def advice_page(advice: "Advice", then: str = "") -> Page:
+    """Return the page of an advice; ``then``: the command that comes next."""
+    made = (_candidates, _along, _why, _stream, _judged)
     sections = name_all([section(advice) for section in made])
-    return Page(f"Which head for this stream: {advice.head}", advice.answer, ABOUT, sections)
+    title = f"Which head for this stream: {advice.head}"
+    return Page(title, advice.answer, ABOUT, sections, facts=_facts(advice, then))
+
+
+def _facts(advice: "Advice", then: str) -> list[Fact]:
+    """Return what a reader who decides must know: what it reaches, costs, how sure, what next."""
+    head, choice, scores = advice.head, advice.chosen, advice.choice.scores
+    reached = choice.scores.accuracy(head)
+    beside = []
+    if LINEAR in scores.names and head != LINEAR:
+        beside.append(f"{_of_100(scores.of(LINEAR))} with a linear layer trained on what comes")
+    for name in advice.references.names[:1]:
+        beside.append(f"{_of_100(advice.references.scores.of(name))} with a {name}")
+    plain = in_plain_words(head)
+    keeps = "every row" if card_of(head).abilities.keeps_samples else "no row of yours"
+    size = size_in_words(choice.sizes[head])
+    time = time_in_words(advice.judgement.verdicts[head].latency)
+    held = sum(map(len, advice.judgement.held_y))
+    sure = [f"From {held:,} answers to rows that it had not learned: a 95 % interval."]
+    for which, found in (("test", advice.tested), ("validation", advice.validated)):
+        if found is not None:
+            right = _of_100(found.scores.of(found.head))
+            sure.append(f"Of {found.rows:,} {which} rows, looked at only once: {right} of 100.")
+    facts = [
+        Fact(
+            "Of 100 answers",
+            f"{_of_100(reached.value)} are right",
+            [f"For comparison: {'; '.join(beside)}."] if beside else [],
+            reached.value,
+        ),
+        Fact(
+            "What it is, and costs",
+            f"{size}, {time} an answer",
+            [f"It keeps {keeps}.", *([f"{head} {plain}."] if plain else [])],
+        ),
+        Fact(
+            "How sure that is",
+            f"{100 * reached.low:.1f} to {100 * reached.high:.1f} of 100",
+            sure,
+        ),
+    ]
+    return [*facts, Fact("What to run next", "", code=then)] if then else facts
+
+
+def _of_100(share: float) -> str:
+    return f"{100 * share:.0f}"
 
 
 def _why(advice: "Advice") -> Section:
@@ -43,8 +90,12 @@ def _why(advice: "Advice") -> Section:
     ]
     caption = f"The classes that {advice.head} confuses most, on held-out rows"
     table = Table(("confusions",), caption, ("rows of", "taken for", "% of its rows"), rows)
-    title = "Why, and what it costs"
-    return Section("why", title, advice.reasons, (), [table] if rows else (), listed=True)
+    details = details_of(advice)
+    words_ = [reason for reason in advice.reasons if reason not in details]
+    return Section(
+        "why", "Why", words_, (), [table] if rows else (), listed=True,
+        folded=details, fold="For readers who know heads",
+    )  # fmt: skip
 
 
 def _candidates(advice: "Advice") -> Section:
@@ -65,8 +116,11 @@ def _candidates(advice: "Advice") -> Section:
     header = ("head", "% right", "95 %", "points behind", "keeps", "one answer", "verdict")
     caption = "All candidates on the held-out rows"
     table = Table(("candidates",), caption, header, cells, marked=advised)
+    heads = sorted((row["head"] for row in rows), key=place_of)
+    does = [[words(name), words(in_plain_words(name))] for name in heads]
+    plain = Table(("plain",), "What each head does", ("head", "what it does"), does)
     title = "What each head reaches and keeps"
-    return Section("candidates", title, (), [_costs(advice)], [table])
+    return Section("candidates", title, (), [_reached(advice)], [table, plain])
 
 
 def _verdict(row: Row) -> str:
@@ -90,42 +144,44 @@ def _panel(name: str, title: str, caption: str, chart: Chart, rows: Sequence[Row
     return Panel(caption, [figure], heads)
 
 
-def _costs(advice: "Advice") -> Panel:
-    """Draw accuracy against memory, the advised head marked."""
+def _reached(advice: "Advice") -> Panel:
+    """Draw what each head reaches, with its name on the left and what it keeps on the right."""
+    table = advice.table.sort("accuracy", descending=True, maintain_order=True)
     rows = [
         _named(advice, row["head"])
-        | {"kilobytes": row["memory"] / 1000}
+        | {"keeps": size_in_words(row["memory"])}
         | {name: round(100 * row[name], 3) for name in ("accuracy", "low", "high")}
-        for row in advice.table.to_dicts()
+        for row in table.to_dicts()
     ]
-    look = encode_heads(advice.table["head"].to_list())
-    x = alt.X(
-        "kilobytes:Q",
-        title="what it keeps, kB (log)",
-        scale=alt.Scale(type="log", padding=14),
-        axis=alt.Axis(tickCount=4, format="~s", labelOverlap="greedy", grid=False),
-    )
-    base = alt.Chart(DATA).encode(x=x)
+    names = table["head"].to_list()
     share = "right on held-out rows, %"
-    y = alt.Y("accuracy:Q", title=share, scale=alt.Scale(zero=False))
-    bar = base.mark_rule(opacity=0.5).encode(y=alt.Y("low:Q", title=share), y2="high:Q")
-    point = base.mark_point(filled=True, size=90, opacity=0.9).encode(
-        y=y,
-        color=look.colour,
-        shape=look.shape,
-        tooltip=["name:N", "accuracy:Q", "kilobytes:Q"],
+    y = alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=190, grid=True))
+    base = alt.Chart(DATA).encode(y=y)
+    # What a head keeps stands beyond the whole, where no mark can be.
+    lowest = min(row["low"] for row in rows)
+    step = 20 if lowest < 40 else 10
+    least = step * math.floor(lowest / step)
+    ends = alt.Scale(domain=[least, 100 + 0.2 * (100 - least)], nice=False)
+    ticks = alt.Axis(values=[*range(least, 101, step)])
+    bar = base.mark_rule(strokeWidth=2).encode(
+        x=alt.X("low:Q", title=share, scale=ends, axis=ticks), x2="high:Q"
     )
-    chosen = base.transform_filter("datum.advised")
-    ring = chosen.mark_point(size=420, color="#00548a", strokeWidth=2).encode(y=y)
-    text = chosen.mark_text(dy=-18, fontWeight="bold").encode(y=y, text="name:N")
-    return _panel(
-        "costs",
-        "Accuracy against memory",
-        "Each mark is a head, the ring is the advised one; bars are 95 % intervals. Heads of one "
-        "colour are one layer, trained with and without masks.",
-        alt.layer(bar, point, ring, text),
-        rows,
+    point = base.mark_point(filled=True, size=70, opacity=1).encode(
+        x=alt.X("accuracy:Q", title=share),
+        color=alt.Color("head:N", scale=layer_scale([row["head"] for row in rows]), legend=None),
+        tooltip=["name:N", "accuracy:Q", "low:Q", "high:Q", "keeps:N"],
     )
+    ring = base.transform_filter("datum.advised").mark_point(
+        size=260, color="#00548a", strokeWidth=2
+    ).encode(x=alt.X("accuracy:Q", title=share))  # fmt: skip
+    text = base.mark_text(align="right", fontSize=10).encode(x=alt.value("width"), text="keeps:N")
+    chart = sized(alt.layer(bar, point, ring, text), 18 * len(rows))
+    caption = (
+        "Each dot is a head, the ring is the advised one; bars are 95 % intervals, and what a head "
+        "keeps is on the right. What heads do is in the second table; +single and +group are masks."
+    )
+    figure = Figure(("reached",), "Right answers, and memory", chart, rows)
+    return Panel(caption, [figure])
 
 
 def _along(advice: "Advice") -> Section:

@@ -123,13 +123,13 @@ class Advice:
             random_state=0,
         )
 
-    def page(self, path: str | os.PathLike[str]) -> None:
-        """Write the answer as one self-contained HTML page."""
+    def page(self, path: str | os.PathLike[str], then: str = "") -> None:
+        """Write the answer as one self-contained HTML page; ``then``: the command to run next."""
         # Charts are slow to import.
         from lastlayer.advice.advice_page import advice_page  # noqa: PLC0415
         from lastlayer.report.page import write_page  # noqa: PLC0415
 
-        write_page(advice_page(self), Path(path))
+        write_page(advice_page(self, then), Path(path))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain values, for JSON: accuracies are from 0 to 1."""

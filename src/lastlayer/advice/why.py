@@ -97,8 +97,8 @@ def _remedies(scores: Scores, heads: Sequence[str]) -> dict[str, tuple[str, Inte
         return {}
     kinds: dict[str, list[str]] = {
         "a mask on the same layer": [],
-        "rows of which only the direction counts": [],
-        "rows computed from statistics, or samples kept": [],
+        "weights of which only the direction counts": [],
+        "weights computed from sums, or samples kept": [],
     }
     masked, turned, computed = kinds.values()
     for name in heads:

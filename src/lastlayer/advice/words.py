@@ -97,6 +97,11 @@ def reasons_of(advice: "Advice") -> tuple[str, ...]:
     return tuple(sentence for reasons in _REASONS for sentence in reasons(advice))
 
 
+def details_of(advice: "Advice") -> tuple[str, ...]:
+    """Return those of the reasons that are for readers who know heads."""
+    return tuple(sentence for reasons in _DETAILS for sentence in reasons(advice))
+
+
 def _choice(advice: "Advice") -> list[str]:
     choice, said = advice.chosen, []
     if choice.head != choice.best:
@@ -208,7 +213,7 @@ def _price(advice: "Advice") -> list[str]:
 
 
 def _linear(advice: "Advice") -> list[str]:
-    choice, why, references = advice.choice, advice.why, advice.references
+    choice, references = advice.choice, advice.references
     if LINEAR not in choice.scores.names:
         return []
     reached, fall = _percent(choice.scores.of(LINEAR)), references.fall(LINEAR)
@@ -218,8 +223,18 @@ def _linear(advice: "Advice") -> list[str]:
         text += f", {fall} points below the same layer trained on everything at once"
     elif fall is not None:
         text += f", no less than when trained on everything at once ({fall} points)"
-    said = [f"{text}."]
-    if falls:
+    return [f"{text}."]
+
+
+def _repairs(advice: "Advice") -> list[str]:
+    """Say what a linear layer that falls has lost, and what would help."""
+    why, fall, said = advice.why, advice.references.fall(LINEAR), []
+    if (
+        LINEAR in advice.choice.scores.names
+        and fall is not None
+        and fall.low > 0
+        and fall.value >= MARGIN
+    ):
         lost = {name: share for name, share in why.repairs.items() if share >= 0.001}
         if lost:
             parts = [f"{_REPAIRS[name]} {_percent(share)}" for name, share in lost.items()]
@@ -235,18 +250,16 @@ def _linear(advice: "Advice") -> list[str]:
     return said
 
 
-def _pairs(advice: "Advice") -> list[str]:
-    why, said = advice.why, []
-    if why.clashes:
-        pairs = [f"{a} to {b}" for a, b, _ in why.clashes[:3]]
-        said.append(
-            "In the linear layer these classes lie closer to another class's row than to their "
-            f"own: {_and(pairs)}."
-        )
-    if why.confusions:
-        pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in why.confusions[:3]]
-        said.append(f"{advice.choice.head} most often mistakes {_and(pairs)}.")
-    return said
+def _clashes(advice: "Advice") -> list[str]:
+    pairs = [f"{a} to {b}" for a, b, _ in advice.why.clashes[:3]]
+    how = "In the linear layer these classes lie closer to another's weights than to their own"
+    return [f"{how}: {_and(pairs)}."] if pairs else []
+
+
+def _confusions(advice: "Advice") -> list[str]:
+    few = advice.why.confusions[:3]
+    pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in few]
+    return [f"{advice.choice.head} most often mistakes {_and(pairs)}."] if pairs else []
 
 
 def _finer(advice: "Advice") -> list[str]:
@@ -321,9 +334,10 @@ def _left_out(advice: "Advice") -> list[str]:
 
 
 _REASONS = (
-    _choice, _cost, _constraints, _price, _left_to_gain, _linear, _pairs, _finer, _test, _unjudged,
-    _left_out,
+    _choice, _cost, _constraints, _price, _left_to_gain, _linear, _repairs, _clashes, _confusions,
+    _finer, _test, _unjudged, _left_out,
 )  # fmt: skip
+_DETAILS = (_repairs, _clashes, _left_out)
 
 
 def _percent(share: float) -> str:

@@ -92,7 +92,7 @@ def advise(
         other = advice.by.column
     then = _next(advice, features, str(chosen), embedding, other)
     if page is not None:
-        advice.page(page)
+        advice.page(page, then)
     if as_json:
         told = {"features": features, "scenario": str(chosen), **advice.as_dict(), "next": then}
         print(json.dumps(told, ensure_ascii=False, indent=2))

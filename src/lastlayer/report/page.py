@@ -21,6 +21,17 @@ from lastlayer.report.section import Figure, Section
 HTML = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
+@dataclass(frozen=True)
+class Fact:
+    """One of the few things to know first."""
+
+    title: str
+    short: str  # the fact, in a few words
+    words: Sequence[str] = ()  # a sentence or two on it
+    share: float | None = None  # drawn as so many of a hundred squares
+    code: str = ""  # to be typed
+
+
 @dataclass(frozen=True, eq=False)
 class Page:
     """What is on a page."""
@@ -31,6 +42,7 @@ class Page:
     sections: Sequence[Section]  # with named figures and tables (``name_all``)
     notices: Sequence[str] = ()  # what a reader must know before anything else
     footer: str = ""
+    facts: Sequence[Fact] = ()  # on the first screen, below the answer
 
 
 def write_page(page: Page, path: Path) -> None:
@@ -55,6 +67,7 @@ def make_page(page: Page) -> str:
         # No text within the bundle may end the script.
         bundle=Markup(bundle.replace("</script", "<\\/script")),
         swatch=swatch,
+        squares=squares,
         spec=spec,
         height=height,
     )
@@ -80,6 +93,20 @@ def swatch(name: str) -> Markup:
         '<path d="M-17,0H17" stroke="{}" stroke-width="2" stroke-dasharray="{}"/>'
         '<path d="{}" transform="scale(4.2)" fill="{}"/></svg>'
     ).format(look.colour, dash, look.marker, look.colour)
+
+
+def squares(share: float) -> Markup:
+    """Draw a share as so many of a hundred squares, row by row."""
+    full = round(100 * share)
+    drawn = (
+        Markup('<rect x="{}" y="{}" width="8" height="8" class="{}"/>').format(
+            10 * (n % 20), 10 * (n // 20), "full" if n < full else "rest"
+        )
+        for n in range(100)
+    )
+    return Markup(
+        '<svg class="squares" viewBox="0 0 198 48" role="img" aria-label="{}">{}</svg>'
+    ).format(f"{full} of 100", Markup("").join(drawn))
 
 
 def _file(name: str) -> str:

@@ -66,6 +66,8 @@ class Section:
     tables: Sequence[Table] = ()
     listed: bool = False  # whether several words stand one below the other, with bullets
     code: str = ""  # shown as it is typed
+    folded: Sequence[str] = ()  # more words, which a click unfolds
+    fold: str = "More"  # what is clicked
     part: str = ""  # of the page that it belongs to, by its title; the first needs none
 
 
