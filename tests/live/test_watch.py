@@ -27,7 +27,7 @@ from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head
 from lastlayer.heads.reference import DIRECTIONS, REACH, Reference, ahead, projected, rank
 from lastlayer.live.betting import unspent
-from lastlayer.live.on_alarm import run_command
+from lastlayer.live.on_alarm import tell
 from lastlayer.live.verdicts import look_alike
 from lastlayer.live.watch import RECENT, Alarm, Watch
 from lastlayer.live.watch_page import watch_page
@@ -443,7 +443,7 @@ def test_the_shell_watches_week_by_week(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_command_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lastlayer.live.on_alarm.PATIENCE", 0.05)
     with pytest.raises(OptionError, match="took more than"):
-        run_command("exec sleep 9", [])
+        tell("exec sleep 9", [])
 
 
 def test_a_class_replaced_by_a_known_one_is_named_by_its_errors() -> None:

@@ -44,6 +44,18 @@ def serve(
     pending: Annotated[
         str, typer.Option(help="How long an input waits for its label: 24h, 30min, 7d.")
     ] = "24h",
+    false_alarms: Annotated[
+        float | None,
+        typer.Option(help="Watch the heads: the chance that there is ever a false alarm."),
+    ] = None,
+    between: Annotated[
+        float | None,
+        typer.Option("--rows-between", help="Watch them: rows between false alarms on average."),
+    ] = None,
+    on_alarm: Annotated[
+        str | None,
+        typer.Option(help="Command that reads alarms as JSON, or http(s) address to POST them."),
+    ] = None,
     replica: Annotated[
         bool, typer.Option("--replica", help="Give what was learned as deltas, to be merged.")
     ] = False,
@@ -73,7 +85,8 @@ def serve(
     tokens = guard.read_tokens(token_file) if token_file else {}
     place = server.listen(host, port)
     found = _open(store, heads or [], replica, fresh=fresh, unknown=unknown,
-                  labels=_labels(labels), pending=_seconds(pending))  # fmt: skip
+                  labels=_labels(labels), pending=_seconds(pending), on_alarm=on_alarm,
+                  watch=_promise(false_alarms, between))  # fmt: skip
 
     def ready() -> None:
         for name, head in found.items():
@@ -140,6 +153,12 @@ def _labels(text: str) -> str | int:
     if not (text.isascii() and text.isdigit()):
         raise OptionError(f"--labels must be open, known or a number, got {text}")
     return int(text)
+
+
+def _promise(false_alarms: float | None, between: float | None) -> dict[str, float] | None:
+    """Return what a watch is to promise; None: there is to be none that there is not yet."""
+    asked = {"false_alarms": false_alarms, "rows": between}
+    return {name: value for name, value in asked.items() if value is not None} or None
 
 
 def _seconds(text: str) -> float:

@@ -44,7 +44,9 @@ def watch(
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
     on_alarm: Annotated[
         str | None,
-        typer.Option(help="Command of the shell to run at new alarms; it reads them as JSON."),
+        typer.Option(
+            help="Command that reads new alarms as JSON, or http(s) address to POST them."
+        ),
     ] = None,
     out: options.HeadOut = None,
     force: options.Force = False,
@@ -56,7 +58,7 @@ def watch(
     """
     from lastlayer import fitting
     from lastlayer.data.rows import read_rows
-    from lastlayer.live.on_alarm import run_command
+    from lastlayer.live.on_alarm import tell
     from lastlayer.live.watch import Watch
 
     place = prepare_head(head, out, Path(features), force=force)
@@ -76,7 +78,7 @@ def watch(
             say_written(page)
         say_written(place)
     if alarms and on_alarm is not None:
-        run_command(on_alarm, alarms)
+        tell(on_alarm, alarms)
 
 
 def _see(watched: "Watch", part: "Rows") -> "list[Alarm]":

@@ -114,6 +114,10 @@ class Client:
         """Return how the head is."""
         return self._ask("GET", "status")
 
+    def watch(self) -> dict[str, Any]:
+        """Return what the watch of the head says: ``questions``, and the whole ``report``."""
+        return self._ask("GET", "watch")
+
     def close(self) -> None:
         """Close this thread's connection."""
         connection = self._local.__dict__.pop("connection", None)

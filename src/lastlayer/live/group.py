@@ -37,6 +37,8 @@ class Making:
         self.bad: list[tuple[Asked, Exception]] = []
         self.erases: list[Asked] = []  # those that are answered when their rows are erased
         self._working, self._store, self._through = working, store, fresh_through
+        # Labelled rows of this group, and what was answered to one whose label came later.
+        self.shown: list[tuple[Entry, str | None]] = []
         self._batch: list[Asked] = []  # learns that will be applied as one
         self._digests: dict[Asked, bytes] = {}
         self._named: dict[str, tuple[bytes, dict[str, Any]]] = {}  # requests of this group
@@ -196,6 +198,9 @@ class Making:
                 mine, row = self._labelled[asked]
                 self._settle(row.id, mine)
                 self._score(row, entry.labels[0])
+                self.shown.append((entry, str(row.answer["best"][0][0])))
+            elif entry.kind == LEARN:
+                self.shown.append((entry, None))
             self.good.append((asked, answer))
             if entry.kind == FORGET:
                 self.erases.append(asked)

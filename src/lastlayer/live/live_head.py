@@ -4,7 +4,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from lastlayer.live.entry import AWAIT, DROP, FORGET, LABEL, LEARN, RELABEL, Ent
 from lastlayer.live.snapshot import Answer, Snapshot
 from lastlayer.live.store import Store
 from lastlayer.live.waitlist import MOST, Open, Waitlist
+from lastlayer.live.watched import Shown, Watched
 from lastlayer.live.working import Working
 from lastlayer.live.writer import Writer
 
@@ -54,6 +55,9 @@ class LiveHead:
         labels: "open", "known" (no new ones), or how many new ones may come.
         pending: seconds for which an input waits for its label.
         most_pending: how many inputs may wait.
+        watch: what a watch of it promises, as ``Watch`` takes it: {"false_alarms": 0.05} or
+            {"rows": 100_000}; None: none, unless it is watched already. Needs a calibration.
+        on_alarm: a command of the shell, or an http(s) address, that is told of alarms.
 
     >>> clf = HeadClassifier("mean").fit([[0.0], [9.0]], ["dog", "cat"])
     >>> with LiveHead(clf, fresh=0) as live:
@@ -73,6 +77,8 @@ class LiveHead:
         labels: str | int = "open",
         pending: float = 86_400.0,
         most_pending: int = MOST,
+        watch: Mapping[str, float] | None = None,
+        on_alarm: str | None = None,
     ) -> None:
         self.fresh = real(fresh, "fresh")
         self.unknown = None if unknown is None else a_share(unknown, "unknown")
@@ -80,6 +86,7 @@ class LiveHead:
             raise OptionError(f"fresh must be at least 0 seconds, got {fresh}")
         folder = None if store is None else a_path(store, "store")
         self.store = Store(folder)
+        self.watched: Watched | None = None
         try:
             given = self._begin(head)
             again = partial(self._recover, given, _most_classes(labels, self.store))
@@ -93,6 +100,8 @@ class LiveHead:
             clf = self.writer.working.clf
             self.in_features, self.name = clf.n_features_in_, clf.head_.name
             self._calibrated = self.store.fact("calibrated")
+            self.watched = self.writer.watched = self._watched(clf, watch, on_alarm)
+            self.writer.show = self._show_labelled
             self.writer.base = self._base()
             if bool(clf.head_.seen.any()) or self.writer.base is not None:
                 solving = self.writer.refresh(again=True)
@@ -102,6 +111,8 @@ class LiveHead:
             if self.store.behind > 1:
                 log.warning("%s", self.clock)
         except BaseException:
+            if self.watched is not None:
+                self.watched.stop()
             self.store.close()
             raise
 
@@ -145,7 +156,9 @@ class LiveHead:
         """
         z = self.checked(rows)
         self.catch_up()
-        answer = self.snapshot.answer(z)
+        snapshot = self.snapshot
+        answer = snapshot.answer(z)
+        self.show(snapshot, z)
         if id is not None:
             self.let_wait(z, answer, id, note).result()
         return answer
@@ -228,6 +241,29 @@ class LiveHead:
 
     # What the service shares.
 
+    def show(self, snapshot: Snapshot, z: Rows) -> None:
+        """Have rows watched that a snapshot has answered."""
+        if self.watched is not None:
+            self.watched.show(Shown(snapshot, z))
+
+    def _show_labelled(self, entry: Entry, answered: str | None) -> None:
+        """Have rows watched that answers do not know of yet."""
+        if self.watched is not None and self._snapshot is not None:
+            self.watched.show(Shown(self._snapshot, entry.z, entry.labels, answered))
+
+    def _watched(
+        self, clf: HeadClassifier, promise: Mapping[str, float] | None, on_alarm: str | None
+    ) -> Watched | None:
+        """Return the watch that was asked for, or that the head has."""
+        found = clf.head_.calibration
+        comparable = found is not None and found.reference is not None
+        if promise is None and not (comparable and "watch" in clf.head_.records):
+            if on_alarm is not None:
+                raise OptionError("on_alarm needs a watch: say which promise, such as false_alarms")
+            return None
+        folder = self.store.folder
+        return Watched(clf, promise or {}, on_alarm, self.name if folder is None else folder.name)
+
     def entry(
         self,
         kind: str,
@@ -287,7 +323,9 @@ class LiveHead:
         """Make a snapshot, in the thread that solves."""
         try:
             clf = clf if base is None else base.merge(clf)
-            found = Snapshot(clf, through, self.unknown, self._calibrated)
+            found = Snapshot(
+                clf, through, self.unknown, self._calibrated, watched=self.watched is not None
+            )
         except Exception as error:  # too few rows to solve, or too little memory: the old one stays
             self.not_refreshed = f"answers stay as they are through change {self.through}: {error}"
             log.error("answers stay as they are through change %d: see /status", self.through)

@@ -1,19 +1,35 @@
-"""Tell somebody of alarms: a command that reads them as JSON."""
+"""Tell somebody of alarms: a command that reads them as JSON, or an address they are sent to."""
 
 import json
 import subprocess
+import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict
+from http.client import HTTPException
 
 from lastlayer.errors import OptionError
 from lastlayer.live.watch import Alarm
 
-PATIENCE = 60  # seconds that a command may take
+PATIENCE = 60  # seconds that a command, or an answer, may take
 
 
-def run_command(command: str, alarms: Sequence[Alarm]) -> None:
-    """Run a command of the shell, which reads the alarms as JSON: one list, from its input."""
-    document = json.dumps([asdict(alarm) for alarm in alarms])
+def tell(target: str, alarms: Sequence[Alarm], head: str | None = None) -> None:
+    """Give alarms as JSON, one list, to a command of the shell, or to an http(s) address by POST.
+
+    Args:
+        target: the command, which reads it from its input; or the address.
+        alarms: of what.
+        head: the name of the head, where there may be several.
+    """
+    about = {} if head is None else {"head": head}
+    document = json.dumps([about | asdict(alarm) for alarm in alarms])
+    if target.startswith(("http://", "https://")):
+        _send(target, document)
+    else:
+        _run(target, document)
+
+
+def _run(command: str, document: str) -> None:
     try:
         done = subprocess.run(
             command, shell=True, input=document, text=True, timeout=PATIENCE, check=False
@@ -22,3 +38,13 @@ def run_command(command: str, alarms: Sequence[Alarm]) -> None:
         raise OptionError(f"the command of --on-alarm took more than {PATIENCE} s") from None
     if done.returncode:
         raise OptionError(f"the command of --on-alarm ended with code {done.returncode}")
+
+
+def _send(address: str, document: str) -> None:
+    headers = {"content-type": "application/json"}
+    try:
+        request = urllib.request.Request(address, document.encode(), headers, method="POST")
+        with urllib.request.urlopen(request, timeout=PATIENCE):
+            pass
+    except (OSError, ValueError, HTTPException) as error:
+        raise OptionError(f"the address of --on-alarm could not be told: {error}") from None

@@ -153,6 +153,11 @@ class Replica(LiveHead):
 
     # How it begins.
 
+    def _watched(self, clf: HeadClassifier, *asked: Any) -> None:
+        """Refuse: a watch compares with the calibration of one head, which its deltas change."""
+        if any(one is not None for one in asked):
+            raise UnsupportedError("a replica is not watched: watch the merged head")
+
     def _begin(self, head: Given) -> HeadClassifier | None:
         if self.store.folder is None:
             raise OptionError("a replica needs a store")

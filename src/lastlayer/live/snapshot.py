@@ -1,5 +1,6 @@
 """A snapshot: a head as it was through one change, which only answers and never changes again."""
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from lastlayer.estimator import HeadClassifier
 from lastlayer.evaluate.training_rows import Divided
+from lastlayer.heads import Head
 from lastlayer.heads.answering import make_ready
 from lastlayer.heads.shared_module import Resizable
 from lastlayer.live.entry import Rows
@@ -51,12 +53,19 @@ class Snapshot:
         through: the change it goes through.
         unknown: the share of known inputs that may be turned away; None: none are.
         calibrated: the change through which it had learned when it was calibrated.
+        watched: whether it will be asked to judge rows.
     """
 
     def __init__(
-        self, clf: HeadClassifier, through: int, unknown: float | None, calibrated: int | None
+        self,
+        clf: HeadClassifier,
+        through: int,
+        unknown: float | None,
+        calibrated: int | None,
+        watched: bool = False,
     ) -> None:
         head = clf.head_
+        self.has_changed = through > (calibrated or 0)  # since it was calibrated
         self.through, self.calibrated, self.head_name = through, calibrated, head.name
         self.in_features, self.n_classes = head.in_features, head.n_classes
         counts = head.class_counts
@@ -72,16 +81,13 @@ class Snapshot:
         self._scale, self._head = float(clf.feature_scale), head
         with head.lock:
             make_ready(head)
-        if self.limit is not None:
+        if self.limit is not None or watched:
             head.novelty(torch.zeros(1, head.in_features, dtype=torch.float64))
-        for part in head.modules():
-            if isinstance(part, Resizable):  # what only learning needs is most of the memory
-                part.drop_learning()
+        drop_learning(head)
 
     def answer(self, z: Rows) -> Answer:
         """Answer rows (n, h)."""
-        tensor = torch.from_numpy(z if z.flags.writeable else z.copy())
-        seen, head = Divided(tensor, self._scale)[:], self._head
+        seen, head = self._seen(z), self._head
         novelty = None
         if self.limit is None:
             logits = head(seen)
@@ -89,6 +95,19 @@ class Snapshot:
             logits, strange = head.judge(seen)
             novelty = strange.tolist()
         return self._said(logits, novelty)
+
+    def judge(self, z: Rows) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return rows as the head sees them, their logits, and how strange they are."""
+        seen = self._seen(z)
+        return seen, *self._head.judge(seen)
+
+    def classes_of(self, labels: Sequence[str]) -> torch.Tensor:
+        """Return the class of each label (n,); of labels that are not known, the next one."""
+        number = {str(label): c for c, label in enumerate(self.labels)}
+        return torch.tensor([number.get(label, len(number)) for label in labels])
+
+    def _seen(self, z: Rows) -> torch.Tensor:
+        return Divided(torch.from_numpy(z if z.flags.writeable else z.copy()), self._scale)[:]
 
     def _said(self, logits: torch.Tensor, novelty: list[float] | None) -> Answer:
         names, winners = self.labels, logits.argmax(dim=1).tolist()
@@ -102,3 +121,10 @@ class Snapshot:
             far = self.limit
             labels = [None if n > far else label for n, label in zip(novelty, labels, strict=True)]
         return Answer(labels, share[:, 0].tolist(), best, novelty, self.through)
+
+
+def drop_learning(head: Head) -> None:
+    """Drop what only learning needs: it is most of the memory."""
+    for part in head.modules():
+        if isinstance(part, Resizable):
+            part.drop_learning()

@@ -165,7 +165,18 @@ class Watch:
     ) -> tuple[Alarm, ...]:
         """Do what ``see`` does, with features and classes as the head knows them."""
         with self.head.lock:
-            logits, novelty = self.head.judge(z)
+            return self.see_judged(z, *self.head.judge(z), y, answered)
+
+    def see_judged(
+        self,
+        z: Tensor,
+        logits: Tensor,
+        novelty: Tensor,
+        y: Tensor | None = None,
+        answered: Tensor | None = None,
+    ) -> tuple[Alarm, ...]:
+        """Do what ``see_rows`` does, with what the head as it answered has said of the rows."""
+        with self.head.lock:
             for labels in (y, answered):
                 if labels is not None:
                     check_label_kind(labels, len(z))

@@ -14,11 +14,12 @@ from typing import Any
 from lastlayer.core.files import say
 from lastlayer.errors import DataError, LastLayerError, UnavailableError, WriteError
 from lastlayer.estimator import HeadClassifier
-from lastlayer.live.entry import FOLD, Entry
+from lastlayer.live.entry import FOLD, FORGET, RELABEL, Entry
 from lastlayer.live.group import Asked, Making
 from lastlayer.live.snapshot import frozen
 from lastlayer.live.store import Store
 from lastlayer.live.waitlist import Open, Waitlist
+from lastlayer.live.watched import Watched
 from lastlayer.live.working import Working
 
 MOST_ENTRIES, MOST_BYTES = 1000, 64 << 20  # that wait for the writer; beyond, it is busy
@@ -75,6 +76,8 @@ class Writer:
         self._count = threading.Lock()
         self.last: deque[dict[str, Any]] = deque(maxlen=LAST)  # changes, the latest first
         self.score: dict[str, Any] | None = store.fact("score")
+        self.show: Callable[[Entry, str | None], None] = lambda entry, answered: None
+        self.watched: Watched | None = None
         self._refreshing: Future[None] | None = None
         self._copied = self.working.change  # the change that the last copy goes through
         self._solver = ThreadPoolExecutor(1, "lastlayer-refresh")
@@ -144,7 +147,10 @@ class Writer:
                 _refuse([(one, why) for one in asked if not one.answer.done()])
             if self._stopping and self._queue.empty():
                 break
-        if not self.read_only and self.change > self.saved:
+        if self.watched is not None:
+            self.watched.stop()
+        watched = self.watched is not None and self.watched.changed
+        if not self.read_only and (self.change > self.saved or watched):
             self._checkpoint()
 
     def _next(self) -> tuple[list[Order], list[Asked]]:
@@ -240,9 +246,13 @@ class Writer:
         self.score = making.group.facts.get("score", self.score)
         now = self._store.now()
         for change, _, entry in making.group.kept:
+            if entry.kind in (FORGET, RELABEL) and self.watched is not None:
+                self.watched.forgot()
             if entry.kind != FOLD:
                 about = {"change": change, "kind": entry.kind, "rows": entry.rows, "at": now}
                 self.last.appendleft(about)
+        for entry, answered in making.shown:
+            self.show(entry, answered)
         self.change = self.working.change
 
     def _look_around(self) -> None:
@@ -297,11 +307,15 @@ class Writer:
         """
         self.working.folded = True  # to be written; a replay from the file before would not fold
         try:
+            if self.watched is not None:
+                self.working.head.records["watch"] = self.watched.document()
             if self._store.folder is not None:
                 self.working.save(self._store.head)
             self._store.erase(self.working.change)
         except (LastLayerError, OSError) as error:
             self.trouble = str(error)
+            if self.watched is not None:
+                self.watched.changed = True
             self._retry = time.monotonic() + RETRY
             log.error("no checkpoint: %s", error)
             return self.trouble

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from lastlayer.live.live_head import LiveHead
+from lastlayer.live.watched import status_of as status_of_watch
 
 
 def status_of(head: LiveHead) -> dict[str, Any]:
@@ -26,6 +27,7 @@ def status_of(head: LiveHead) -> dict[str, Any]:
         "trouble": [text for text in (writer.trouble, head.not_refreshed, head.clock) if text],
         "calibrated_through": None if snapshot is None else snapshot.calibrated,
         "score": score_of(head),
+        "watch": status_of_watch(head.watched),
         "disk": {"store": head.store.bytes, "free": _free(head)},
         "last": list(writer.last),
         "now": time.time(),

@@ -90,7 +90,9 @@ class Inference:
             z = head.checked(_rows(asked, binary))
             if head.fresh == 0 and head.through < head.change:
                 await asyncio.to_thread(head.catch_up)
-            answer = await asyncio.to_thread(head.snapshot.answer, z)
+            snapshot = head.snapshot
+            answer = await asyncio.to_thread(snapshot.answer, z)
+            head.show(snapshot, z)
             return _answered(name, asked, answer)
 
     def _head(self, request: Request) -> tuple[str, LiveHead]:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -14,7 +15,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lastlayer.live.live_head import LiveHead
 from lastlayer.live.service.about import status_of
 
-VERBS = ("predict", "learn", "forget", "relabel", "infer", "state", "delta", "reload", "metrics")
+VERBS = (
+    "predict",
+    "learn",
+    "forget",
+    "relabel",
+    "infer",
+    "state",
+    "delta",
+    "reload",
+    "metrics",
+    "watch",
+)
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
@@ -97,6 +109,7 @@ class _Heads(Collector):
             "store_bytes": ("What the store takes.", lambda s: s["disk"]["store"]),
             "disk_free_bytes": ("What the disk has left.", lambda s: s["disk"]["free"]),
         }
+        yield from _of_watches(status)
         for name, (about, value) in values.items():
             family = GaugeMetricFamily(f"lastlayer_{name}", about, labels=["head"])
             for head, one in status.items():
@@ -108,3 +121,24 @@ class _Heads(Collector):
             for head, one in status.items():
                 total.add_metric([head], (one["score"] or {}).get(name, 0))
             yield total
+
+
+def _of_watches(status: Mapping[str, Mapping[str, Any]]) -> Iterator[Metric]:
+    """Give what the watches of the heads have seen, by question."""
+    watches = {name: one["watch"] for name, one in status.items() if one["watch"] is not None}
+    alarms = CounterMetricFamily("lastlayer_watch_alarms", "Alarms.", labels=["head", "question"])
+    rows = CounterMetricFamily("lastlayer_watch_rows", "Rows watched.", labels=["head", "question"])
+    alarm = GaugeMetricFamily(
+        "lastlayer_watch_alarm", "Whether there was an alarm.", labels=["head", "question"]
+    )
+    left_out = CounterMetricFamily(
+        "lastlayer_watch_left_out", "Rows that came too fast to be watched.", labels=["head"]
+    )
+    for name, one in watches.items():
+        left_out.add_metric([name], one["left_out"])
+        for question in one["questions"]:
+            labels = [name, question["question"]]
+            alarms.add_metric(labels, question["alarms"])
+            rows.add_metric(labels, question["rows"])
+            alarm.add_metric(labels, int(question["alarm"]))
+    yield from (alarms, rows, alarm, left_out)

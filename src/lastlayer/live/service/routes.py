@@ -16,6 +16,7 @@ from lastlayer.live.replica import Replica
 from lastlayer.live.service.about import status_of
 from lastlayer.live.service.bodies import Bodies, fields, parse
 from lastlayer.live.service.refusal import Refusal, says
+from lastlayer.live.watched import Watched
 
 MOST_HEAD = 2 << 30  # bytes of a head that is sent here
 INLINE = 1 << 22  # features × classes of rows that are answered without a thread: below 10 ms
@@ -42,6 +43,8 @@ class Plain:
             ("POST", "relabel", self.relabel),
             ("GET", "status", self.status),
             ("GET", "review", self.review),
+            ("GET", "watch", self.watch),
+            ("POST", "watch/reset", self.reset_watch),
             ("GET", "state", self.state),
             ("GET", "delta", self.delta),
             ("POST", "delta", self.acknowledge),
@@ -66,6 +69,7 @@ class Plain:
             snapshot = head.snapshot
             small = z.size * max(snapshot.n_classes, 1) <= INLINE
             answer = snapshot.answer(z) if small else await asyncio.to_thread(snapshot.answer, z)
+            head.show(snapshot, z)
             said: dict[str, Any] = {
                 "labels": answer.labels,
                 "probabilities": answer.probabilities,
@@ -127,6 +131,16 @@ class Plain:
             {"id": one.id, "since": one.since, "note": one.note, **one.answer} for one in found
         ]})  # fmt: skip
 
+    async def watch(self, head: LiveHead, _: Request) -> Response:
+        """Say whether the head gets worse, its inputs are strange, or a class has moved."""
+        report = await asyncio.to_thread(_watched(head).report)
+        return says(200, {**status_of(head)["watch"], "report": report.document()})
+
+    async def reset_watch(self, head: LiveHead, _: Request) -> Response:
+        """Begin the watch anew: its promise is made once more."""
+        await asyncio.to_thread(_watched(head).reset)
+        return says(200, {"reset": True})
+
     async def state(self, head: LiveHead, _: Request) -> Response:
         """Give the head's file, through the last change."""
         if not head.read_only:
@@ -162,6 +176,12 @@ def _replica(head: LiveHead) -> Replica:
     if not isinstance(head, Replica):
         raise UnsupportedError("this service is no replica: start it with --replica")
     return head
+
+
+def _watched(head: LiveHead) -> Watched:
+    if head.watched is None:
+        raise UnsupportedError("this head is not watched: start the service with --false-alarms")
+    return head.watched
 
 
 async def health(_: Request) -> Response:
