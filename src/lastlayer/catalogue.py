@@ -6,7 +6,8 @@ cards when they are called, so a head that gets a card is known everywhere. No t
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 from lastlayer.core.checks import expect
@@ -74,6 +75,9 @@ class HeadCard:
     answer: Callable[[int, int, int], float] = lambda h, n_classes, n: float(h * n_classes)
     """(features, classes, samples) → multiplications of one answer."""
     arguments: tuple[str, ...] = ()  # what its class is called with, before the sizes
+    options: Mapping[str, Any] = field(default_factory=dict)  # and with, unless told otherwise
+    of_width: Callable[[int], Mapping[str, Any]] | None = None  # what else a width changes
+    version: int = 1  # raised whenever the same stream gives it other numbers by default
     lr: float | None = None  # its learning rate, if it is trained by gradient
     starts: tuple[str, ...] = ()  # preset "paper": how its first rows may be drawn, default first
     gains: tuple[str, ...] = ()  # what factor of its logits may be fixed, default first
@@ -151,18 +155,72 @@ _ONE_PASS = {
     "order_free": True, "merges": True, "forgets": True, "forgets_class": True, "weighs": True,
 }  # fmt: skip
 
-WIDTH, MAP_ROWS = 2000, 1000  # of the random heads, unless told otherwise
+# Of the random heads, unless told otherwise: the width of a map scaled to its first rows, and how
+# many those are; or the features from which products of unit rows stand beside them, and how many.
+WIDTH, MAP_ROWS = 2000, 1000
+MANY, PRODUCTS = 64, 2080  # all products of 64 features
+MOST_WIDTH = 1_000_000
 
 
-def _mapped_size(h: int, n_classes: int, n: int) -> int:
-    """Return the bytes of a head behind a map of the default width; early rows wait for the map."""
-    statistics = 8 * (n_classes * (WIDTH + 1) + WIDTH * WIDTH)
-    return statistics + 8 * WIDTH * h + (n * 8 * (h + 1) if n < MAP_ROWS else 8 * h)
+def mapped_width(h: int) -> int:
+    """Return the default width of a map of h features.
+
+    >>> mapped_width(30), mapped_width(64), mapped_width(384)
+    (2000, 2144, 2464)
+    """
+    return WIDTH if h < MANY else h + PRODUCTS
 
 
-def _mapped_answer(h: int, n_classes: int, n: int) -> float:
-    """Return the multiplications of an answer behind a map of the default width."""
-    return float(WIDTH * (h + n_classes))
+def all_products(h: int) -> int:
+    """Return the width of a quadratic map with all products of h features.
+
+    >>> all_products(64)
+    2144
+    """
+    return h + h * (h + 1) // 2
+
+
+def default_map(h: int, width: int) -> str | None:
+    """Return the map of h features of that width that depends on no row; None: one of first rows.
+
+    >>> default_map(64, 2144), default_map(64, 5000), default_map(30, 2000)
+    ('quadratic', 'fourier', None)
+    """
+    if h < MANY or width <= h:
+        return None
+    return "quadratic" if width <= all_products(h) else "fourier"
+
+
+def _behind_map(refresh: int, offset: int, given: int | None = None) -> dict[str, Any]:
+    """Return the costs of a head behind its default map, of the default width or a given one.
+
+    Args:
+        refresh: multiplications before it answers again, times width³.
+        offset: numbers beside each direction of a map scaled to its first rows.
+        given: the width.
+    """
+
+    def width(h: int) -> int:
+        return mapped_width(h) if given is None else given
+
+    def drawn(h: int) -> int:
+        kind = default_map(h, width(h))
+        if kind == "quadratic":  # of all products none is drawn
+            return 0 if width(h) == all_products(h) else 2 * (width(h) - h)
+        return width(h)
+
+    def size(h: int, n_classes: int, n: int) -> int:
+        kind, wide = default_map(h, width(h)), width(h)
+        beside = wide * (kind == "fourier" or (kind is None and offset))
+        waiting = n * (h + 1) if kind is None and n < MAP_ROWS else h + (kind is not None)
+        return 8 * (n_classes * (wide + 1) + wide * wide + drawn(h) * h + beside + waiting)
+
+    return {
+        "size": size,
+        "answer": lambda h, n_classes, n: float(max(drawn(h), PRODUCTS) * h + width(h) * n_classes),
+        "refresh": lambda h, n_classes, n: float(refresh * width(h) ** 3),
+        "options": {} if given is None else {"width": given},
+    }
 
 
 _CARDS = (
@@ -313,10 +371,10 @@ _CARDS = (
         use="the first choice with random_slda, whatever the drift; larger and slower than slda",
         plain="computes a linear layer on 2,000 random combinations of the features",
         state="counts, means and one scatter of mapped features, the map, float64",
-        size=_mapped_size,
-        answer=_mapped_answer,
         abilities=Abilities(**_POOLED),
-        refresh=lambda h, n_classes, n: 5 * WIDTH**3,
+        version=2,  # 0.2 had a map scaled to the first rows, whatever the number of features
+        **_behind_map(refresh=5, offset=0),
+        of_width=partial(_behind_map, 5, 0),
         colour="#aa00ff",
         marker=(
             "M0.00,-1.10L0.35,-0.35L1.10,0.00L0.35,0.35L0.00,1.10L-0.35,0.35L-1.10,0.00"
@@ -337,10 +395,10 @@ _CARDS = (
         use="the first choice with random_ridge, whatever the drift; every class weighs the same",
         plain="does what slda does, on 2,000 random combinations of the features",
         state="counts, means and one scatter of mapped features, the map, float64",
-        size=lambda h, n_classes, n: _mapped_size(h, n_classes, n) + 8 * WIDTH,
-        answer=_mapped_answer,
         abilities=Abilities(**_POOLED),
-        refresh=lambda h, n_classes, n: 2 * WIDTH**3,
+        version=2,
+        **_behind_map(refresh=2, offset=1),
+        of_width=partial(_behind_map, 2, 1),
         colour="#990066",
         marker="M0.00,-1.10L0.19,-0.11L0.95,0.55L0.00,0.22L-0.95,0.55L-0.19,-0.11Z",
         known_as={
@@ -454,11 +512,13 @@ def full_name(head: str, mask: str) -> str:
 
 
 def split_name(name: str, mask: str | None = None) -> tuple[str, str]:
-    """Split "cosine+single" into ("cosine", "single"); without a mask it is "none"."""
+    """Split "cosine+single" into ("cosine", "single"); without a mask it is "none".
+
+    A width stays with the name: "random_slda@5000".
+    """
     expect(name, str, "name", "the name of a head")
     base, plus, written = name.partition("+")
-    _explain(base)
-    card = look_up(base, HEADS, "head")
+    card = _card(base)
     if plus and mask is not None and mask != written:
         raise OptionError(f"give one mask, got '{written}' in the name and mask='{mask}'")
     found = written if plus else (mask or "none")
@@ -481,12 +541,38 @@ def _explain(name: str) -> None:
 
 
 def card_of(name: str) -> HeadCard:
-    """Return the card of a head, given its name with or without a mask.
+    """Return the card of a head, given its name with or without a mask, or with a width.
 
-    >>> card_of("cosine+single").by_gradient
-    True
+    >>> card_of("cosine+single").by_gradient, card_of("random_slda@5000").options
+    (True, {'width': 5000})
     """
-    return HEADS[split_name(name)[0]]
+    return _card(split_name(name)[0])
+
+
+def _card(name: str) -> HeadCard:
+    """Return the card of a head without a mask; a width changes what it costs."""
+    kind, at, width = name.partition("@")
+    _explain(kind)
+    card = look_up(kind, HEADS, "head")
+    if not at:
+        return card
+    if card.of_width is None:
+        raise OptionError(f"'{kind}' has no width, got '{name}'")
+    if not (width.isascii() and width.isdecimal() and 0 < int(width) <= MOST_WIDTH):
+        raise OptionError(
+            f"the width of '{kind}' must be a number from 1 to {MOST_WIDTH}, as in {kind}@5000, "
+            f"got '{width}'"
+        )
+    return replace(card, name=name, **card.of_width(int(width)))
+
+
+def kind_of_head(name: str) -> str:
+    """Return the name of a head without its mask and its width, whether it has a card or not.
+
+    >>> kind_of_head("random_slda@5000"), kind_of_head("cosine+single")
+    ('random_slda', 'cosine')
+    """
+    return name.partition("+")[0].partition("@")[0]
 
 
 def thrift(head: str) -> tuple[bool, bool, bool, int]:
@@ -497,7 +583,7 @@ def thrift(head: str) -> tuple[bool, bool, bool, int]:
     >>> sorted(["new", "knn", "cosine+single", "median", "slda", "mean"], key=thrift)
     ['mean', 'slda', 'cosine+single', 'median', 'knn', 'new']
     """
-    base = head.partition("+")[0]
+    base = kind_of_head(head)
     if base not in HEADS:
         return True, True, True, len(HEADS)
     card, place = HEADS[base], list(HEADS).index(base)

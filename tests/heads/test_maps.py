@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 from streams import assert_same_bits, snapshot
 from torch import Tensor
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue import HEADS, card_of, thrift
 from lastlayer.errors import (
     ArgumentError,
     DataError,
@@ -22,6 +23,7 @@ from lastlayer.errors import (
     OptionError,
     UnknownNameError,
 )
+from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import load_head, make_head, make_map
 from lastlayer.heads.maps import MAPS, ROWS, all_products
 from lastlayer.heads.maps.mapped_head import MappedHead
@@ -405,3 +407,84 @@ def test_a_quadratic_map_is_wider_than_its_features() -> None:
         random_head("random_ridge", map="quadratic", width=5)
     with pytest.raises(OptionError, match="rows must be 'as_is' or 'unit'"):
         random_head("random_ridge", rows="long")
+
+
+@pytest.mark.parametrize(
+    ("h", "options", "expected"),
+    [
+        (30, {}, ("old", "as_is", 2000)),
+        (63, {"map": "quadratic"}, ("quadratic", "as_is", 63 + 63 * 64 // 2)),
+        (64, {}, ("quadratic", "unit", all_products(64))),
+        (100, {}, ("quadratic", "unit", 2180)),
+        (100, {"width": 101}, ("quadratic", "unit", 101)),
+        (100, {"width": 100}, ("old", "as_is", 100)),
+        (100, {"rows": "as_is"}, ("old", "as_is", 2000)),
+        (64, {"width": 2145}, ("fourier", "unit", 2145)),
+        (100, {"map": "fourier"}, ("fourier", "as_is", 2000)),
+        (100, {"map": "fourier", "rows": "unit"}, ("fourier", "unit", 2000)),
+        (100, {"map": "quadratic", "rows": "as_is"}, ("quadratic", "as_is", 2180)),
+    ],
+)  # fmt: skip
+@every_random_head
+def test_what_is_auto_follows_from_the_number_of_features(
+    name: str, h: int, options: dict[str, Any], expected: tuple[str, str, int]
+) -> None:
+    head = make_head(name, h, **options)
+    assert isinstance(head, MappedHead)
+    kind, rows, width = expected
+    kind = {"random_ridge": "relu", "random_slda": "fourier"}[name] if kind == "old" else kind
+    assert (head.map.name, head.map.rows, head.map.width) == (kind, rows, width)
+    assert head.settings["width"] == width
+    again = make_head(name, **head.settings)
+    assert again.settings == head.settings
+    assert again.feature_map is not None
+    assert again.feature_map.alike(head.map)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_the_default_head_of_many_features_is_exact_from_its_first_row(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(60, 64, generator=generator, dtype=torch.float64) + 2
+    y = torch.arange(60) % 3
+    z[:, 5] += y
+    head, other, whole = (make_head(name, 64) for _ in range(3))
+    whole.observe(z, y)
+    head.observe(z[30:], y[30:])
+    other.observe(1e-8 * z[:30], y[:30])
+    expected = whole(z)
+    torch.testing.assert_close(head.merge(other)(1e8 * z), expected, rtol=0, atol=1e-7)
+    assert head.rows_to_begin == 0
+    strange = torch.stack([torch.zeros(64), 1e30 * torch.ones(64)]).double()
+    assert head(strange).isfinite().all()
+
+
+@every_random_head
+def test_a_head_may_be_named_with_its_width(name: str, tmp_path: Path) -> None:
+    z, y = draw(40)
+    head, same = make_head(f"{name}@30", H), make_head(name, H, width=30)
+    assert head.settings == same.settings
+    assert make_head(f"{name}@30", H, width=20).settings["width"] == 20
+    classifier = HeadClassifier(f"{name}@30").fit(z.numpy(), y.numpy())
+    classifier.save(tmp_path / "head")
+    loaded = HeadClassifier.load(tmp_path / "head")
+    assert np.array_equal(loaded.predict(z.numpy()), classifier.predict(z.numpy()))
+    assert load_head(tmp_path / "head").settings["width"] == 30
+    card, default = card_of(f"{name}@5000"), card_of(name)
+    assert card.size(384, 10, 0) > 3 * default.size(384, 10, 0)
+    assert card.refresh(384, 10, 0) > 8 * default.refresh(384, 10, 0)
+    assert thrift(f"{name}@5000") == thrift(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("slda@30", "'slda' has no width, got 'slda@30'"),
+        ("random_slda@", "must be a number from 1 to 1000000, as in random_slda@5000, got ''"),
+        ("random_slda@0", "must be a number from 1"),
+        ("random_slda@-3", "must be a number from 1"),
+        ("random_slda@30+group", "'random_slda@30' takes no mask"),
+    ],
+)
+def test_a_width_in_a_name_is_a_number_of_a_head_that_has_one(name: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        make_head(name, H)

@@ -4,7 +4,7 @@ from time import perf_counter
 
 import torch
 
-from lastlayer.catalogue import WIDTH, card_of
+from lastlayer.catalogue import card_of, mapped_width
 from lastlayer.core.threads import one_thread
 from lastlayer.heads import options_of
 
@@ -58,8 +58,9 @@ def cost(
     if card.abilities.keeps_samples and not card.abilities.linear:
         return (NEIGHBOUR * n + VOTE * answers) * n_test * h + solved
     if "map" in options_of(head):
-        read = n_test * WIDTH * (MAP * h + READ * n_classes * answers)
-        return WIDE * n * WIDTH**2 + solved + read
+        width = card.options.get("width") or mapped_width(h)
+        read = n_test * width * (MAP * h + READ * n_classes * answers)
+        return WIDE * n * width**2 + solved + read
     return PROTOTYPE * once * answers + LEARN * n * h + solved
 
 

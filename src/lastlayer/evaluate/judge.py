@@ -37,6 +37,8 @@ CURVE_ROWS = 500  # held-out rows that make a curve: scoring some heads takes se
 BATCH = 4096  # rows that a head without gradient is given at once
 SMALL = 64 << 20  # bytes of a head that is kept until nothing else runs, to be timed then
 TIMED = 31  # single predictions, of whose times the median is taken
+WIDER = ("random_ridge@5000", "random_slda@5000", "random_ridge@10000", "random_slda@10000")
+WIDEST = 2.5e12  # multiplications of judging a wider head on a split: a minute of one core
 SLOW = 5e11  # multiplications of judging a head on a split: seconds
 SURE = 3.0  # standard errors by which such a head must be behind to be judged no further
 RATING = 5  # times the work of training is what finding a learning rate takes
@@ -78,7 +80,8 @@ def judge(
 
     Args:
         stream: the stream.
-        heads: the candidates; None: all heads.
+        heads: the candidates; None: all heads, and wider maps where there are as many rows and the
+            time is short.
         seed: decides which rows are held out.
         splits: the splits to use instead.
         vectors_of: heads trained by gradient whose output vectors are kept.
@@ -94,12 +97,15 @@ def judge(
     >>> [round(float(judgement.right(head).double().mean()), 2) for head in judgement.verdicts]
     [0.63, 0.67]
     """
-    names = list(dict.fromkeys(all_heads() if heads is None else heads))
+    names = list(dict.fromkeys((*all_heads(), *WIDER) if heads is None else heads))
     parts = _with_checkpoints(
         stream, splits_of(stream, seed) if splits is None else splits, vectors_of, curves
     )
     known = {name: rate for name, rate in (rates or {}).items() if rate is not None}
     left_out = _left_out(stream, parts[0], names, rates_known=bool(rates))
+    if heads is None:
+        left_out |= _too_wide(stream, parts[0])
+        names = [name for name in names if name not in WIDER or _as_many_rows(name, parts[0])]
     names = [name for name in names if name not in left_out]
     rated = [name for name in names if card_of(name).by_gradient and name not in known]
     work = sum(
@@ -178,6 +184,27 @@ def _left_out(
             found[name] = f"it takes at most {most} rows by default, and there are {n}"
         elif kept > costs.KEPT:
             found[name] = f"it would keep {size_in_words(kept)} of rows: too much to judge it"
+    return found
+
+
+def _as_many_rows(name: str, split: Split) -> bool:
+    """Return whether a wider head learns as many rows as its map has features."""
+    return split.n >= int(card_of(name).options["width"])
+
+
+def _too_wide(stream: Stream, split: Split) -> dict[str, str]:
+    """Return the wider heads that are worth a try, but not the wait, and what they would cost."""
+    found, speed = {}, 0.0
+    for name in (name for name in WIDER if _as_many_rows(name, split)):
+        work = _cost(name, stream, _once(split))
+        if work > WIDEST:
+            speed = speed or costs.measured_speed(torch.device("cpu"))
+            size = card_of(name).size(stream.z.shape[1], stream.n_classes, len(stream.rows))
+            minutes = max(round(work / speed / 60), 1)
+            found[name] = (
+                f"to judge it would take some {minutes} min of one core and {size_in_words(size)}; "
+                f"ask for it with --heads"
+            )
     return found
 
 

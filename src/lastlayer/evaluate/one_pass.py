@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue import card_of
 from lastlayer.errors import OptionError, UnsupportedError
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors
 from lastlayer.heads import FeatureMap, Head, make_head, make_map
@@ -80,7 +80,7 @@ def feed(
 
 def _check_rows(head: str, schedules: Sequence[Schedule]) -> None:
     """Refuse at once what a head would refuse after it had learned for long."""
-    most = HEADS[head].most_rows
+    most = card_of(head).most_rows
     rows = max((sum(map(len, schedule.tasks)) for schedule in schedules), default=0)
     if most is not None and rows > most:
         raise OptionError(f"'{head}' takes at most {most} rows by default, and there are {rows}")
@@ -99,7 +99,7 @@ def asked_after(
     >>> asked_after("random_slda", 64, 10, n_tasks=5), len(asked_after("slda", 64, 10, n_tasks=100))
     ([0, 1, 2, 3, 4], 100)
     """
-    card = HEADS[head]
+    card = card_of(head)
     if n_tasks <= ANSWERS or card.in_paper or card.refresh(in_features, n_classes, rows) < SLOW:
         return list(range(n_tasks))
     return [-(-n_tasks * (k + 1) // ANSWERS) - 1 for k in range(ANSWERS)]

@@ -85,7 +85,8 @@ def _maker(name: str) -> Callable[..., Head]:
     """Return what makes the head of a card."""
     card = card_of(name)
     module, _, class_name = card.home.partition(":")
-    return partial(getattr(import_module(module), class_name), *card.arguments)
+    made = getattr(import_module(module), class_name)
+    return partial(made, *card.arguments, **card.options)
 
 
 def load_head(path: str | os.PathLike[str]) -> Head:

@@ -13,7 +13,7 @@ from math import cos, pi, sin
 import altair as alt
 import polars as pl
 
-from lastlayer.catalogue import HEADS, MASKS, PAPER_HEADS
+from lastlayer.catalogue import HEADS, MASKS, PAPER_HEADS, kind_of_head
 
 ALL_LAYERS = "all layers"  # their average
 GREY = "#777777"
@@ -49,7 +49,7 @@ def look_of(head: str) -> Look:
     >>> look_of("slda+single").colour
     '#cc79a7'
     """
-    layer = head.partition("+")[0]
+    layer = kind_of_head(head)
     if layer == ALL_LAYERS:
         return Look(GREY, "")
     card = HEADS.get(layer)
@@ -107,7 +107,8 @@ def place_of(name: str) -> tuple[int, int, str]:
     """
     head, _, mask = name.partition("+")
     layers, known = list(HEADS), masks()
-    place = layers.index(head) if head in HEADS else len(layers)
+    kind = kind_of_head(head)
+    place = layers.index(kind) if kind in HEADS else len(layers)
     return place, known.index(mask) if mask in known else 0, name
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from lastlayer.catalogue import HEADS, all_heads, forms_of_scenarios, split_name
+from lastlayer.catalogue import all_heads, card_of, forms_of_scenarios, split_name
 from lastlayer.core.checks import expect, flag, kind_of, whole
 from lastlayer.core.devices import choose_device
 from lastlayer.core.progress import bar
@@ -155,7 +155,7 @@ def head_names(heads: object) -> list[str]:
 def _run(spec: AnyScenario, name: str, preset: Preset, lr: float | None, order: int) -> Run:
     head, mask = split_name(name)
     expect(preset, str, "preset", "'exact' or 'paper'")
-    rate = lr if HEADS[head].by_gradient else None
+    rate = lr if card_of(head).by_gradient else None
     return Run("data", spec, head, mask, preset, rate, order, seed=order)
 
 

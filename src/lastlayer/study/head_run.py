@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import ClassVar
 
-from lastlayer.catalogue import HEADS, full_name, split_name
+from lastlayer.catalogue import card_of, full_name, split_name
 from lastlayer.core.checks import expect, whole
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.pool import BATCH_SIZE
@@ -68,7 +68,7 @@ class Run:
 
     def _options(self, head: str) -> dict[str, str | int | None]:
         """Return the start, gain and batch size in use, so that a run has only one name."""
-        card = HEADS[head]
+        card = card_of(head)
         for name in ("start", "gain"):
             expect(getattr(self, name), (str, type(None)), name, "text")
         if self.start is not None and self.preset == "exact":
@@ -109,7 +109,7 @@ class Run:
     @property
     def by_gradient(self) -> bool:
         """Whether the head is trained by gradient, epoch after epoch."""
-        return HEADS[self.head].by_gradient
+        return card_of(self.head).by_gradient
 
     def digest(self, fingerprint: str) -> str:
         """Name the run's numbers: a SHA-256 of all that decides them.
@@ -125,7 +125,9 @@ class Run:
             if document[name] in (None, value):
                 del document[name]
         document |= {"features": fingerprint, "scenario": self.scenario.signature}
-        return digest_of(document | {"method": self.method})
+        version = card_of(self.head).version
+        method = self.method if version == 1 else f"{self.method}.{version}"
+        return digest_of(document | {"method": method})
 
     def __str__(self) -> str:
         rate = "" if self.lr is None else f" lr={self.lr:g}"
@@ -135,7 +137,7 @@ class Run:
 
     def _unusual(self, form: str) -> str:
         """Return the options that differ from the head's defaults, as text."""
-        card, own = HEADS[self.head], {"batch_size": BATCH_SIZE}
+        card, own = card_of(self.head), {"batch_size": BATCH_SIZE}
         usual = {"start": card.start(None), "gain": card.gain(None), **own}
         values = {name: getattr(self, name) for name in usual}
         return "".join(
@@ -147,8 +149,8 @@ class Run:
 
 def _rate(head: str, lr: float | None) -> float | None:
     """Return the learning rate in use, so that a run has only one name."""
-    if not HEADS[head].by_gradient:
+    if not card_of(head).by_gradient:
         if lr is not None:
             raise OptionError(f"'{head}' takes no learning rate, got {lr}")
         return None
-    return HEADS[head].rate(lr)
+    return card_of(head).rate(lr)

@@ -1,5 +1,6 @@
 """Random feature maps, and heads behind them: wide and fixed, read linearly, so not linear."""
 
+from lastlayer.catalogue import all_products
 from lastlayer.heads.maps.feature_map import (
     MAPS,
     ROWS,
@@ -7,7 +8,6 @@ from lastlayer.heads.maps.feature_map import (
     Fourier,
     Quadratic,
     Relu,
-    all_products,
     make_map,
 )
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lastlayer.catalogue import all_products
 from lastlayer.core.checks import choice, whole
 from lastlayer.core.names import look_up
 from lastlayer.core.tensors import unit_rows
@@ -264,15 +265,6 @@ def _filled(draw: Callable[..., Any], *shape: int) -> Tensor:
 
 
 MAPS: Mapping[str, type[FeatureMap]] = {"relu": Relu, "fourier": Fourier, "quadratic": Quadratic}
-
-
-def all_products(in_features: int) -> int:
-    """Return the width of a quadratic map with all products.
-
-    >>> all_products(64)
-    2144
-    """
-    return in_features + in_features * (in_features + 1) // 2
 
 
 def _one_by_one(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,21 @@
-"""A head behind a feature map: the map is fixed by the first rows, the head reads what it gives."""
+"""A head behind a feature map, which is the same for a whole stream: it reads what that gives."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue import (
+    MANY,
+    PRODUCTS,
+    WIDTH,
+    Abilities,
+    all_products,
+    default_map,
+    mapped_width,
+)
+from lastlayer.core.checks import whole
 from lastlayer.errors import MergeError, OptionError
 from lastlayer.heads.answering import renew
 from lastlayer.heads.changes import ALIKE, take
@@ -17,7 +26,7 @@ from lastlayer.heads.neighbours.stored_rows import Memory
 from lastlayer.heads.statistics.statistics_head import ONE_SCATTER, StatisticsHead, check_budget
 from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning
 
-WIDTH = 2000
+Width = int | Literal["auto"]
 _PIECE = {"cpu": 32 << 20}  # bytes of mapped features at a time
 _MOST = 256 << 20  # the same on a GPU, where each piece costs a fixed time
 _OF_MAPPED_ROWS = ("order_free", "merges", "forgets", "leaves_out", "weighs")
@@ -26,19 +35,22 @@ _OF_MAPPED_ROWS = ("order_free", "merges", "forgets", "leaves_out", "weighs")
 class MappedHead(Head):
     """A head that reads class statistics of mapped features.
 
-    What of the map depends on the data is fixed by the first 1,000 rows, however they are cut into
-    batches; those rows are kept until then, and no longer. Asked before, it answers by a map fitted
-    to the rows so far, which is discarded. For a given map neither order nor batches matter,
-    merging is exact, and so is forgetting; but no row can be taken out of the map itself.
+    A map of unit rows depends on no row, and all is exact. What of another map depends on the data
+    is fixed by the first 1,000 rows, however they are cut into batches; those rows are kept until
+    then, and no longer. Asked before, it answers by a map fitted to the rows so far, which is
+    discarded. For a given map neither order nor batches matter, merging is exact, and so is
+    forgetting; but no row can be taken out of such a map itself.
 
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        width: the size of a mapped feature vector.
-        map: "relu", "fourier" or "quadratic".
+        width: the size of a mapped feature vector, or "auto": h + 2,080 of products, of fewer than
+            64 features all of them; 2,000 of other maps.
+        map: "relu", "fourier", "quadratic", or "auto": from 64 features on quadratic, or fourier
+            where the width exceeds all products; else the one of this head.
         seed: of the map's projection.
-        rows: "as_is", or "unit": each row is scaled to length 1 first, and the map depends on no
-            row: then no rows wait for it, and all is exact without a given map.
+        rows: "unit" scales each row to length 1 first, "as_is" does not; "auto": unit for the
+            automatic map, and for a quadratic one, from 64 features on.
         budget: bytes that its statistics may take.
         like: a head, or its map, to take a fixed map from; width, map, seed and rows are then its
             own.
@@ -47,13 +59,14 @@ class MappedHead(Head):
 
     passes = 1
     kind: type[StatisticsHead]  # what reads the mapped features
+    of_few: ClassVar[str]  # the map of fewer than 64 features
 
     def __init__(
         self,
         in_features: int,
         n_classes: int,
         *,
-        width: int,
+        width: Width,
         map: str,
         seed: int,
         rows: str,
@@ -61,10 +74,10 @@ class MappedHead(Head):
         like: "FeatureMap | MappedHead | None",
         **options: Any,
     ) -> None:
-        chosen: dict[str, Any] = {"width": width, "map": map, "seed": seed, "rows": rows}
+        chosen = {"seed": seed} | self._chosen(in_features, width, map, rows)
         if like is not None:
             chosen = _taken_from(like, in_features)
-        if chosen["rows"] == "as_is":  # which files of 0.2 do not say
+        if chosen["rows"] == "as_is" and chosen["map"] != "quadratic":  # as in files of 0.2
             del chosen["rows"]
         super().__init__(in_features, n_classes, **chosen, budget=budget, **options)
         self._check_budget(n_classes)
@@ -75,6 +88,20 @@ class MappedHead(Head):
         self._inner_options = options
         self.inner = self._make_inner()
         self._provisional: tuple[FeatureMap, StatisticsHead] | None = None
+
+    def _chosen(self, h: int, width: Width, map: str, rows: str) -> dict[str, Any]:
+        """Return the width, the map and its rows, from the number of features where "auto"."""
+        h = whole(h, "in_features", least=1)
+        asked = mapped_width(h) if width == "auto" else whole(width, "a width", least=1)
+        kind = map
+        if map == "auto":
+            kind = (default_map(h, asked) if rows != "as_is" else None) or self.of_few
+        if rows == "auto":
+            found = map == "auto" and default_map(h, asked) == kind
+            rows = "unit" if found or (kind == "quadratic" and h >= MANY) else "as_is"
+        if width == "auto":
+            asked = min(h + PRODUCTS, all_products(h)) if kind == "quadratic" else WIDTH
+        return {"width": asked, "map": kind, "rows": rows}
 
     def _make_map(self) -> FeatureMap:
         names = [name for name in ("width", "seed", "rows") if name in self.options]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lastlayer.heads.maps.feature_map import FeatureMap
-from lastlayer.heads.maps.mapped_head import WIDTH, MappedHead
+from lastlayer.heads.maps.mapped_head import MappedHead, Width
 from lastlayer.heads.statistics.ridge import Penalty, RidgeHead, Weigh, check_penalty
 from lastlayer.heads.statistics.statistics_head import BUDGET
 
@@ -17,10 +17,12 @@ class RandomRidgeHead(MappedHead):
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        width: the size of a mapped feature vector; statistics take width² · 8 bytes.
-        map: "relu", "fourier" or "quadratic".
+        width: the size of a mapped feature vector, or "auto": h + 2,080 from 64 features on, else
+            2,000; statistics take width² · 8 bytes.
+        map: "relu", "fourier" or "quadratic"; "auto": quadratic from 64 features on, else relu.
         seed: of the map's projection.
-        rows: "as_is", or "unit": rows of length 1, behind a map that depends on no row.
+        rows: "unit": rows of length 1, behind a map that depends on no row, or "as_is"; "auto":
+            unit for a quadratic map of 64 features or more.
         penalty: relative to the mean eigenvalue, or "auto": the most likely one.
         weigh: "samples" (each weighs the same) or "classes" (each class does).
         budget: bytes that its statistics may take.
@@ -35,6 +37,7 @@ class RandomRidgeHead(MappedHead):
     """
 
     name = "random_ridge"
+    of_few = "relu"
     kind = RidgeHead
 
     def __init__(
@@ -42,10 +45,10 @@ class RandomRidgeHead(MappedHead):
         in_features: int,
         n_classes: int = 0,
         *,
-        width: int = WIDTH,
-        map: str = "relu",
+        width: Width = "auto",
+        map: str = "auto",
         seed: int = 0,
-        rows: str = "as_is",
+        rows: str = "auto",
         penalty: Penalty = "auto",
         weigh: Weigh = "samples",
         budget: int = BUDGET,

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from lastlayer.heads.maps.feature_map import FeatureMap
-from lastlayer.heads.maps.mapped_head import WIDTH, MappedHead
+from lastlayer.heads.maps.mapped_head import MappedHead, Width
 from lastlayer.heads.statistics.slda import SldaHead
 from lastlayer.heads.statistics.statistics_head import BUDGET
 
@@ -17,10 +17,12 @@ class RandomSldaHead(MappedHead):
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        width: the size of a mapped feature vector; statistics take width² · 8 bytes.
-        map: "fourier", "relu" or "quadratic".
+        width: the size of a mapped feature vector, or "auto": h + 2,080 from 64 features on, else
+            2,000; statistics take width² · 8 bytes.
+        map: "relu", "fourier" or "quadratic"; "auto": quadratic from 64 features on, else fourier.
         seed: of the map's projection.
-        rows: "as_is", or "unit": rows of length 1, behind a map that depends on no row.
+        rows: "unit": rows of length 1, behind a map that depends on no row, or "as_is"; "auto":
+            unit for a quadratic map of 64 features or more.
         shrinkage: "oas" or a number in [0, 1].
         prior: "uniform" or "empirical".
         budget: bytes that its statistics may take.
@@ -35,6 +37,7 @@ class RandomSldaHead(MappedHead):
     """
 
     name = "random_slda"
+    of_few = "fourier"
     kind = SldaHead
 
     def __init__(
@@ -42,10 +45,10 @@ class RandomSldaHead(MappedHead):
         in_features: int,
         n_classes: int = 0,
         *,
-        width: int = WIDTH,
-        map: str = "fourier",
+        width: Width = "auto",
+        map: str = "auto",
         seed: int = 0,
-        rows: str = "as_is",
+        rows: str = "auto",
         shrinkage: float | Literal["oas"] = "oas",
         prior: Literal["uniform", "empirical"] = "uniform",
         budget: int = BUDGET,
