@@ -1,10 +1,13 @@
 """Comparing heads: the table, the ranking, and the upper bound."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 import lastlayer as ll
+from lastlayer.catalogue import card_of
 from lastlayer.data import Features
 from lastlayer.errors import DataError, OptionError, UnknownNameError
 from lastlayer.evaluate.costs import RETRAINED
@@ -99,6 +102,13 @@ def test_what_is_too_large_to_retrain_on_is_said(monkeypatch: pytest.MonkeyPatch
         upper_bound(DATA, "incremental:3", device="cpu")
 
 
+def test_the_kernel_is_a_bound_for_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = replace(card_of("kernel_ridge"), most_rows=2)
+    monkeypatch.setattr("lastlayer.study.comparison.card_of", lambda name: few)
+    with pytest.raises(DataError, match="kernel_ridge takes at most 2 rows by default"):
+        upper_bound(DATA, "incremental:3", behind="kernel_ridge", device="cpu")
+
+
 def test_the_bound_is_also_there_behind_a_map() -> None:
     plain, behind = (
         upper_bound(DATA, "incremental:3", behind=name, device="cpu")
@@ -107,6 +117,9 @@ def test_the_bound_is_also_there_behind_a_map() -> None:
     assert plain.name == "softmax regression"
     assert behind.name == "softmax regression behind the map of random_slda"
     assert behind.accuracy > 0.9
+    kernel = upper_bound(DATA, "incremental:3", behind="kernel_ridge", device="cpu")
+    assert kernel.name == "kernel_ridge of all rows"
+    assert kernel.accuracy > 0.9
     with pytest.raises(OptionError, match="must be a head with a feature map, got 'slda'"):
         upper_bound(DATA, "incremental:3", behind="slda", device="cpu")
 

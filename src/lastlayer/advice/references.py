@@ -21,7 +21,9 @@ from lastlayer.heads.maps import ROWS
 SOFTMAX = "softmax regression retrained on everything"
 KERNEL = "kernel ridge regression, which keeps all rows"  # nearly always the best of any kind
 MAPPED = "softmax regression behind the same map, retrained on everything"
+WIDE = "softmax regression behind a wide map, retrained on everything"
 AT_ONCE = " on everything at once"
+WIDEST = "random_ridge"  # whose map stands for all that is not linear
 
 Rights = dict[str, Tensor]  # by name, whether it is right (m,) on all held-out rows
 
@@ -46,7 +48,10 @@ class References:
         return best, self.scores.difference(best, self.head)
 
     def left_to_gain(self) -> Interval | None:
-        """Return how much more often kernel ridge regression is right; None: it was not judged."""
+        """Return how much more often kernel ridge regression is right; None: it was not judged.
+
+        Then ``price`` tells it, of a softmax regression behind a map.
+        """
         if KERNEL not in self:
             return None
         return self.scores.difference(KERNEL, self.head)
@@ -104,9 +109,12 @@ def _softmax(
     stream: Stream, judgement: Judgement, head: str, right: Rights, seed: int
 ) -> tuple[str, ...]:
     names = []
-    for name, map in {SOFTMAX: None, MAPPED: _map_of(head, stream)}.items():
-        if name == MAPPED and map is None:
-            continue
+    maps: dict[str, FeatureMap | None] = {SOFTMAX: None}
+    if (own := _map_of(head, stream)) is not None:
+        maps[MAPPED] = own
+    elif "kernel_ridge" not in judgement.verdicts and (wide := _map_of(WIDEST, stream)) is not None:
+        maps[WIDE] = wide  # where it is too much for the best of any kind
+    for name, map in maps.items():
         width = stream.z.shape[1] if map is None else map.width
         if too_large_to_retrain(len(stream.rows), width, stream.n_classes):
             continue
