@@ -49,8 +49,8 @@ def are_usable(z: Tensor) -> bool:
         flat = z.numpy()
         if float(np.vdot(flat, flat)) <= 1e30:
             return True
-    least, most = (float(end) for end in z.aminmax())
-    return least >= -LARGEST and most <= LARGEST
+    least, most = torch.stack(z.aminmax()).tolist()  # read once: a GPU waits each time
+    return bool(least >= -LARGEST and most <= LARGEST)
 
 
 def check_not_tiny(z: Tensor) -> None:

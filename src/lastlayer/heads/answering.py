@@ -13,13 +13,16 @@ from lastlayer.heads.undo import AllOrNothing, learning, settle
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
 
+ON_GPU = 32  # times as large a piece: each costs a fixed time there
+
 
 def make_ready(head: "Head") -> None:
     """Make sure that a head, whose lock is held, can answer."""
     if head._under_way is not None:
         settle(head)
     seen = head.seen
-    if not bool(seen.numpy().any() if seen.is_cpu else seen.any()):
+    # A head that is up to date has learned something: a GPU is not asked, which makes it wait.
+    if not (seen.numpy().any() if seen.is_cpu else not head._stale or bool(seen.any())):
         raise NotLearnedError(
             f"this '{head.name}' head has learned nothing yet: call observe(z, y) first"
         )
@@ -50,7 +53,8 @@ def ready(head: "Head", z: Tensor) -> Tensor:
 
 def pieces(head: "Head", z: Tensor) -> Sequence[Tensor]:
     """Cut queries into pieces, so that intermediate results stay small."""
-    return z.split(max(head.piece // max(head.n_classes, head.in_features), 1)) if len(z) else [z]
+    most = head.piece if head.seen.is_cpu else head.piece * ON_GPU
+    return z.split(max(most // max(head.n_classes, head.in_features), 1)) if len(z) else [z]
 
 
 def by_pieces(head: "Head", z: Tensor, answer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -70,9 +74,20 @@ def scores(head: "Head", z: Tensor) -> Tensor:
     """Return the logits of some rows, of a head that is ready."""
     seen = head.seen
     logits = head._logits(z.to(seen.device, non_blocking=True))
-    if head.preset == "exact" and not bool(seen.numpy().all() if seen.is_cpu else seen.all()):
+    if head.preset == "exact" and not _all_seen(head):
         logits = logits.masked_fill(~seen, -torch.inf)
     return logits
+
+
+def _all_seen(head: "Head") -> bool:
+    """Return whether every class has been seen; a GPU is asked once after a change."""
+    seen = head.seen
+    if seen.is_cpu:
+        return bool(seen.numpy().all())
+    if "all seen" not in head._derived:
+        head._derived["all seen"] = bool(seen.all())
+    found: bool = head._derived["all seen"]
+    return found
 
 
 def judge(head: "Head", z: Tensor) -> tuple[Tensor, Tensor]:
