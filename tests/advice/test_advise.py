@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import lastlayer as ll
 from lastlayer import catalogue
-from lastlayer.advice.references import AT_ONCE, SOFTMAX
+from lastlayer.advice.references import AT_ONCE, MAPPED, SOFTMAX, WIDE
 from lastlayer.cli import app, main
 from lastlayer.errors import DataError, LabelError, OptionError, UnknownNameError
 from lastlayer.heads import MeanHead
@@ -52,6 +52,26 @@ def test_it_says_what_is_left_to_gain_by_keeping_rows():
     assert "which keeps all rows, gets" in said
     free = ll.advise(data, "incremental:2", heads=["kernel_ridge"])
     assert free.references.left_to_gain() is None
+
+
+def test_with_too_many_rows_a_wide_map_stands_for_the_best_of_any_kind(monkeypatch):
+    few = replace(catalogue.HEADS["kernel_ridge"], most_rows=100)
+    monkeypatch.setitem(catalogue.HEADS, "kernel_ridge", few)
+    advice = ll.advise(blobs(n=300, noise=2.0), None, heads=["mean", "kernel_ridge"])
+    assert WIDE in advice.references
+    assert advice.references.left_to_gain() is None
+    assert any(line.startswith("Left out: kernel_ridge") for line in advice.reasons)
+
+
+def test_a_head_with_its_width_is_advised_like_any_other(tmp_path):
+    advice = ll.advise(blobs(n=300, noise=2.0), None, heads=["random_slda@30"])
+    assert advice.head == "random_slda@30"
+    assert advice.table["memory"].item() < 60_000
+    assert MAPPED in advice.references
+    advice.page(tmp_path / "page.html")
+    assert "random_slda@30" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    advice.fit().save(tmp_path / "head")
+    assert ll.load_head(tmp_path / "head").settings["width"] == 30
 
 
 def test_rows_are_fitted_in_pieces(monkeypatch):

@@ -9,7 +9,7 @@ import torch
 import lastlayer as ll
 from lastlayer import catalogue
 from lastlayer.evaluate.costs import RETRAINED
-from lastlayer.evaluate.judge import checkpoints_of, judge, learn
+from lastlayer.evaluate.judge import _cost, checkpoints_of, judge, learn
 from lastlayer.evaluate.rates import thinned, work_of
 from lastlayer.evaluate.stream import Split, feature_scale, lay_out, splits_of
 from lastlayer.heads import make_head
@@ -213,3 +213,20 @@ def test_what_is_slow_is_judged_again_where_nothing_as_able_is_better(monkeypatc
     found = judge(lay_out(ll.FeatureSet(z, {"y": y}), None), ["slda", "knn", "qda"], curves=False)
     assert share_right(found, "slda") < share_right(found, "knn") - 0.2
     assert not found.left_out
+
+
+def test_wider_maps_are_tried_or_named_with_what_they_would_cost(monkeypatch):
+    """Where there are as many rows as mapped features, and only if nobody asked for heads."""
+    stream = lay_out(blobs(n=400, noise=2.0), "incremental:2")
+    narrow, wide, wider = (f"random_slda@{width}" for width in (40, 60, 1000))
+    monkeypatch.setattr("lastlayer.evaluate.judge.all_heads", lambda: ("mean",))
+    monkeypatch.setattr("lastlayer.evaluate.judge.WIDER", (narrow, wide, wider))
+    split = splits_of(stream, 0)[0]
+    dearest = replace(split, checkpoints=(1,))
+    monkeypatch.setattr("lastlayer.evaluate.judge.WIDEST", _cost(narrow, stream, dearest))
+    found = judge(stream)
+    assert set(found.verdicts) == {"mean", narrow}
+    assert found.verdicts[narrow].latency > 0
+    assert set(found.left_out) == {wide}
+    assert "would take some 1 min of one core, and it keeps 57 kB" in found.left_out[wide]
+    assert not judge(stream, ["mean", wide]).left_out

@@ -112,8 +112,8 @@ def _softmax(
     maps: dict[str, FeatureMap | None] = {SOFTMAX: None}
     if (own := _map_of(head, stream)) is not None:
         maps[MAPPED] = own
-    elif "kernel_ridge" not in judgement.verdicts and (wide := _map_of(WIDEST, stream)) is not None:
-        maps[WIDE] = wide  # where it is too much for the best of any kind
+    elif "kernel_ridge" in judgement.left_out and (wide := _map_of(WIDEST, stream)) is not None:
+        maps[WIDE] = wide  # in place of the best of any kind, for which there are too many rows
     for name, map in maps.items():
         width = stream.z.shape[1] if map is None else map.width
         if too_large_to_retrain(len(stream.rows), width, stream.n_classes):

@@ -202,8 +202,8 @@ def _too_wide(stream: Stream, split: Split) -> dict[str, str]:
             size = card_of(name).size(stream.z.shape[1], stream.n_classes, len(stream.rows))
             minutes = max(round(work / speed / 60), 1)
             found[name] = (
-                f"to judge it would take some {minutes} min of one core and {size_in_words(size)}; "
-                f"ask for it with --heads"
+                f"judging it would take some {minutes} min of one core, and it keeps "
+                f"{size_in_words(size)}; ask for it with --heads"
             )
     return found
 
