@@ -38,8 +38,8 @@ def raw(name: str) -> Rows:
     return divided(z, y, None)
 
 
-def accuracy(name: str, rows: Rows, **options: object) -> float:
-    z, y, test_z, test_y = rows
+def accuracy(name: str, of: Rows, **options: object) -> float:
+    z, y, test_z, test_y = of
     head = make_head(name, z.shape[1], **options)
     head.observe(z, y)
     return 100 * float((head.predict(test_z) == test_y).double().mean())
