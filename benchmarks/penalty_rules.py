@@ -11,7 +11,9 @@ penalty that a rule takes with the best in hindsight:
 - GCV, with the freedom of the fit multiplied by 1, 1.2 or 1.4;
 - robust GCV (Lukas): times γ + (1 − γ) tr(A²)/n, γ = 0.3;
 - the corrected information criterion (AICc, Hurvich, Simonoff and Tsai);
-- evidence, lowered by at most half a decade, or a decade, towards what GCV takes.
+- evidence, lowered by at most half a decade, or a decade, towards what GCV takes;
+- ours: evidence, lowered towards what GCV takes, but to no fit of more freedom than a share of the
+  rows: a third (decision 15), a quarter or a half.
 
 It needs PyTorch, NumPy, safetensors and scikit-learn, and runs on a GPU if there is one.
 """
@@ -74,6 +76,13 @@ class Curve:
         low = max(likely - steps, 0)
         return low + int(self.cross_validation()[low : likely + 1].argmin())
 
+    def guarded(self, share: float) -> int:
+        """Return what GCV takes up to the most likely one, where the fit has not too much freedom."""
+        likely = int(self.evidence(0.1).argmin())
+        safe = (self.freedom[:likely] <= share * self.n).nonzero().flatten().tolist()
+        error = self.cross_validation().tolist()
+        return min([likely, *reversed(safe)], key=lambda number: error[number])
+
 
 RULES: dict[str, Callable[[Curve], int]] = {
     "evidence .1": lambda c: int(c.evidence(0.1).argmin()),
@@ -86,6 +95,9 @@ RULES: dict[str, Callable[[Curve], int]] = {
     "AICc": lambda c: int(c.information().argmin()),
     "lowered 1/2": lambda c: c.lowered(2),
     "lowered 1": lambda c: c.lowered(4),
+    "ours": lambda c: c.guarded(1 / 3),
+    "a quarter": lambda c: c.guarded(1 / 4),
+    "a half": lambda c: c.guarded(1 / 2),
     "half a decade less": lambda c: max(int(c.evidence(0.1).argmin()) - 2, 0),
 }
 

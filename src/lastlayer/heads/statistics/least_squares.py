@@ -1,4 +1,4 @@
-"""Ridge regression from second moments alone, its penalty too: the most likely one."""
+"""Ridge regression from second moments alone, its penalty too: likely, and cross-validated."""
 
 import math
 from abc import ABC, abstractmethod
@@ -19,6 +19,7 @@ PENALTIES = torch.logspace(-8, 2, 41, dtype=torch.float64)
 # fitted exactly (rows up to about the rank of the features, a copy among them) seem to have none,
 # and then no penalty is small enough. Decision 15 says how it was chosen.
 NOISE = 0.1
+FREE = 1 / 3  # of the samples: the most freedom with which cross-validation is trusted
 _SMALL = 32  # features up to which eigenvectors cost nothing
 _TINY = 1e-300  # a spread of 0, of one class only, has a logarithm too
 _FEW = 0.6  # samples for each feature below which it pays to look for what varies first
@@ -146,9 +147,36 @@ def reduce(moments: Moments) -> Reduced:
 
 
 def choose_penalty(moments: Moments, reduced: Reduced, noise: float = NOISE) -> float:
-    """Return the penalty of `PENALTIES` under which the targets are most likely."""
+    """Return the penalty of `PENALTIES` with the least cross-validated error, where that is safe.
+
+    The most likely penalty is mostly right, but too large where classes have few rows. Generalised
+    cross-validation is right there, and breaks down with the freedom of the fit: near as many
+    samples, copies among them, its error falls to 0. So it chooses among the penalties that are no
+    larger than the most likely one and leave the fit no more freedom than a third of the samples.
+    """
     penalties: list[float] = (PENALTIES * moments.level).tolist()
-    return min(penalties, key=lambda penalty: surprise(moments, reduced, penalty, noise))
+    likely = min(penalties, key=lambda penalty: surprise(moments, reduced, penalty, noise))
+    safe = [
+        penalty
+        for penalty in penalties[: penalties.index(likely)]
+        if freedom(reduced, penalty) <= FREE * moments.n
+    ]
+    return min([likely, *reversed(safe)], key=lambda penalty: validated(moments, reduced, penalty))
+
+
+def freedom(reduced: Reduced, penalty: float) -> float:
+    """Return how many numbers the fit may choose for each column of targets: tr A + 1."""
+    return 1 + float((reduced.values / (reduced.values + penalty)).sum())
+
+
+def validated(moments: Moments, reduced: Reduced, penalty: float) -> float:
+    """Compute the error of generalised cross-validation, ‖(I − A)Y‖²/(1 − freedom/n)²."""
+    solution = reduced.solve(penalty)
+    # WᵀGW = WᵀQ − λWᵀW, so the residual needs no Gram matrix.
+    fitted = float((solution * reduced.cross).sum())
+    residual = moments.spread - fitted - penalty * float(solution.square().sum())
+    left = 1 - freedom(reduced, penalty) / moments.n
+    return max(residual, 0.0) / left**2 if left > 0 else math.inf
 
 
 def surprise(moments: Moments, reduced: Reduced, penalty: float, noise: float = NOISE) -> float:
@@ -174,7 +202,7 @@ def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
 
     Args:
         moments: of the data.
-        penalty: relative to the mean eigenvalue of G; None: the most likely one.
+        penalty: relative to the mean eigenvalue of G; None: that of ``choose_penalty``.
     """
     if penalty is None:
         reduced = reduce(moments)
