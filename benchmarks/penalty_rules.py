@@ -77,7 +77,7 @@ class Curve:
         return low + int(self.cross_validation()[low : likely + 1].argmin())
 
     def guarded(self, share: float) -> int:
-        """Return what GCV takes up to the most likely one, where the fit has not too much freedom."""
+        """Return what GCV takes up to the most likely one, if the fit has not much freedom."""
         likely = int(self.evidence(0.1).argmin())
         safe = (self.freedom[:likely] <= share * self.n).nonzero().flatten().tolist()
         error = self.cross_validation().tolist()
