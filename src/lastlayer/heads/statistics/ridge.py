@@ -44,7 +44,7 @@ class RidgeHead(StatisticsHead):
     >>> head = RidgeHead(in_features=64)
     >>> head.observe(data.train.z, data.train.y)
     >>> round(100 * (head.predict(data.test.z) == data.test.y).double().mean().item(), 1)
-    65.3
+    65.4
     """
 
     name = "ridge"
