@@ -61,8 +61,18 @@ def test_rows_as_safetensors(service: Service) -> None:
     assert service.ask("/predict", save({"z": rows}), kind)[0] == 400
 
 
+def test_it_is_asked_as_mlflow_and_kserve_ask(service: Service) -> None:
+    labels = service.ask("/predict", {"rows": Z.tolist()})[1]["labels"]
+    for path, name in (("/invocations", "inputs"), ("/v1/models/birds:predict", "instances")):
+        assert service.ask(path, {name: Z.tolist()}) == (200, {"predictions": labels})
+    assert service.ask("/ping")[0] == 200
+
+
 ROW = {"name": "rows", "shape": [1, 5], "datatype": "FP32", "data": [1.0] * 5}
 REFUSED = [
+    (400, "/invocations", {"instances": [[1.0] * 5], "inputs": [[1.0] * 5]}),
+    (400, "/invocations", {"dataframe_split": {}}),
+    (422, "/v1/models/birds:predict", {"instances": [[1.0] * 4]}),
     (400, "/learn", b"{"),
     (400, "/learn", b"[1]"),
     (400, "/learn", b'{"rows": [[NaN, 1, 1, 1, 1]], "labels": ["c0"]}'),

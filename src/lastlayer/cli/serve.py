@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from lastlayer.live import LiveHead
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-RESERVED = ("v2", "metrics", "health", "login", "live", "predict", "learn", "forget", "relabel",
-            "status", "review", "state", "delta", "reload", "watch")  # fmt: skip
+RESERVED = ("v1", "v2", "invocations", "ping", "metrics", "health", "login", "live", "predict",
+            "learn", "forget", "relabel", "status", "review", "state", "delta", "reload",
+            "watch")  # fmt: skip
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(s|min|h|d)")
 _SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
 

@@ -147,7 +147,9 @@ class Watched:
 
     def _tell(self, alarms: Sequence[Alarm]) -> None:
         for alarm in alarms:
-            log.warning("%s: %s", self._name, alarm)
+            log.warning(
+                "%s: alarm, %s, at row %d: see /watch", self._name, alarm.question, alarm.row
+            )
         if self._on_alarm is None:
             return
         try:

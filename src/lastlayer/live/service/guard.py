@@ -22,7 +22,7 @@ from lastlayer.errors import OptionError
 from lastlayer.live.service.bodies import Bodies, fields, parse_json
 from lastlayer.live.service.refusal import Refusal, refused, says
 
-OPEN = ("/health", "/v2/health/live", "/v2/health/ready", "/login", "/")
+OPEN = ("/health", "/ping", "/v2/health/live", "/v2/health/ready", "/login", "/")
 CHANGING = ("learn", "forget", "relabel", "delta", "reload", "reset")
 COOKIE = "lastlayer"
 READ, CHANGE = "read", "change"

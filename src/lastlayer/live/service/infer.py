@@ -16,11 +16,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from lastlayer.core.version import __version__
+from lastlayer.live.entry import Rows
 from lastlayer.live.live_head import LiveHead
 from lastlayer.live.service.bodies import Bodies, parse_json
 from lastlayer.live.service.refusal import Refusal, says
-from lastlayer.live.snapshot import Answer
+from lastlayer.live.snapshot import Answer, Snapshot
 
+INLINE = 1 << 22  # features × classes of rows that are answered without a thread: below 10 ms
 LENGTH = "inference-header-content-length"
 TYPES = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8"}
 OUTPUTS = {"label": "BYTES", "probability": "FP64"}
@@ -87,19 +89,25 @@ class Inference:
         name, head = self._head(request)
         async with self.bodies.read(request) as body:
             asked, binary = _split(request, body)
-            z = head.checked(_rows(asked, binary))
-            if head.fresh == 0 and head.through < head.change:
-                await asyncio.to_thread(head.catch_up)
-            snapshot = head.snapshot
-            answer = await asyncio.to_thread(snapshot.answer, z)
-            head.show(snapshot, z)
-            return _answered(name, asked, answer)
+            _, answer = await answered(head, head.checked(_rows(asked, binary)))
+            return _said(name, asked, answer)
 
     def _head(self, request: Request) -> tuple[str, LiveHead]:
         name, version = request.path_params["name"], request.path_params.get("version", "1")
         if name not in self.heads or version != "1":
             raise Refusal(404, f"there is no model {name[:100]!r} of version {version[:20]!r}")
         return name, self.heads[name]
+
+
+async def answered(head: LiveHead, z: Rows) -> tuple[Snapshot, Answer]:
+    """Answer rows, which are checked, in a thread where there are many; say what answered."""
+    if head.fresh == 0 and head.through < head.change:
+        await asyncio.to_thread(head.catch_up)
+    snapshot = head.snapshot
+    small = z.size * max(snapshot.n_classes, 1) <= INLINE
+    answer = snapshot.answer(z) if small else await asyncio.to_thread(snapshot.answer, z)
+    head.show(snapshot, z)
+    return snapshot, answer
 
 
 def _split(request: Request, body: bytes) -> tuple[dict[str, Any], bytes]:
@@ -143,7 +151,7 @@ def _parameters(of: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _answered(name: str, asked: Mapping[str, Any], answer: Answer) -> Response:
+def _said(name: str, asked: Mapping[str, Any], answer: Answer) -> Response:
     wanted = asked.get("outputs")
     if wanted is None:
         wanted = [{"name": output} for output in OUTPUTS]

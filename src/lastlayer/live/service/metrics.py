@@ -17,6 +17,7 @@ from lastlayer.live.service.about import status_of
 
 VERBS = (
     "predict",
+    "invocations",
     "learn",
     "forget",
     "relabel",

@@ -15,11 +15,11 @@ from lastlayer.live.live_head import LiveHead, a_name
 from lastlayer.live.replica import Replica
 from lastlayer.live.service.about import status_of
 from lastlayer.live.service.bodies import Bodies, fields, parse
+from lastlayer.live.service.infer import answered
 from lastlayer.live.service.refusal import Refusal, says
 from lastlayer.live.watched import Watched
 
 MOST_HEAD = 2 << 30  # bytes of a head that is sent here
-INLINE = 1 << 22  # features × classes of rows that are answered without a thread: below 10 ms
 Handler = Callable[[LiveHead, Request], Awaitable[Response]]
 
 
@@ -38,6 +38,7 @@ class Plain:
         """Return the routes, of each head under its name, of an only one also without."""
         handlers: list[tuple[str, str, Handler]] = [
             ("POST", "predict", self.predict),
+            ("POST", "invocations", self.invocations),
             ("POST", "learn", self.learn),
             ("POST", "forget", self.forget),
             ("POST", "relabel", self.relabel),
@@ -55,7 +56,9 @@ class Plain:
             for method, verb, handler in handlers:
                 paths = [f"/{name}/{verb}", *([f"/{verb}"] if len(self.heads) == 1 else [])]
                 found += [Route(path, _bound(handler, head), methods=[method]) for path in paths]
-        return [*found, Route("/health", health)]
+            of = f"/v1/models/{name}:predict"
+            found.append(Route(of, _bound(self.invocations, head), methods=["POST"]))
+        return [*found, Route("/health", health), Route("/ping", health)]
 
     async def predict(self, head: LiveHead, request: Request) -> Response:
         """Answer rows; with an id the row waits for its label."""
@@ -64,12 +67,7 @@ class Plain:
             z = head.checked(rows)
             if id is not None:
                 a_name(id, "id")
-            if head.fresh == 0 and head.through < head.change:
-                await asyncio.to_thread(head.catch_up)
-            snapshot = head.snapshot
-            small = z.size * max(snapshot.n_classes, 1) <= INLINE
-            answer = snapshot.answer(z) if small else await asyncio.to_thread(snapshot.answer, z)
-            head.show(snapshot, z)
+            snapshot, answer = await answered(head, z)
             said: dict[str, Any] = {
                 "labels": answer.labels,
                 "probabilities": answer.probabilities,
@@ -84,6 +82,14 @@ class Plain:
                 await asyncio.wrap_future(head.let_wait(z, answer, id, note))
                 said["waiting"] = True
             return says(200, said)
+
+    async def invocations(self, head: LiveHead, request: Request) -> Response:
+        """Answer rows with their labels, asked as MLflow or as KServe's first protocol asks."""
+        async with self.bodies.read(request) as body:
+            found = parse(request, body)
+            (rows,) = fields(found, ("instances",) if "instances" in found else ("inputs",))
+            _, answer = await answered(head, head.checked(rows))
+            return says(200, {"predictions": answer.labels})
 
     async def learn(self, head: LiveHead, request: Request) -> Response:
         """Learn rows, or the label of a row that waits."""
