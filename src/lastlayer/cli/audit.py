@@ -23,7 +23,10 @@ def audit(
     embedding: options.Embedding = None,
     rows: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
     head: Annotated[
-        str, typer.Option(help="mean, slda, ridge, qda, random_ridge, random_slda or knn.")
+        str,
+        typer.Option(
+            help="mean, slda, ridge, qda, random_ridge, random_slda, kernel_ridge or knn."
+        ),
     ] = "slda",
     option: options.HeadOption = None,
     id_: Annotated[

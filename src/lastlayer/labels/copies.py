@@ -38,6 +38,7 @@ class Copies:
         _, self._alike, size = np.unique(hashes, return_inverse=True, return_counts=True)
         own = self._alike * (int(self._y.max()) + 1) + self._y
         _, inverse, counts = np.unique(own, return_inverse=True, return_counts=True)
+        self.group = torch.from_numpy(inverse)  # (n,) the same for rows equal in label too
         self.times = torch.from_numpy(counts[inverse])  # (n,) how often a row is there so labelled
         self.others = torch.from_numpy(size[self._alike]) - self.times  # and with other labels
 

@@ -22,7 +22,7 @@ from lastlayer.labels import words
 from lastlayer.labels.class_pairs import ClassPair, classes_that_are_one, count_beaten
 from lastlayer.labels.copies import Pair, near_copies
 from lastlayer.labels.left_out import LeftOut
-from lastlayer.labels.noise import LOGITS, SECOND, Noise
+from lastlayer.labels.second_opinion import Beside, fit
 
 SCORES = ("noise", "confidence", "margin")
 CANDIDATES = 1000  # of the worst rows, for which a near copy is looked for, and of few a twentieth
@@ -54,6 +54,7 @@ class Audit:
         strange: rows far from all classes, by how many interquartile ranges.
         same: classes that cannot be told apart.
         known: how often left-out rows are right, and rows of another split.
+        beside: how many are wrong where the nearest neighbours of some rows have a say too.
         warnings: what limits all of this.
     """
 
@@ -68,6 +69,7 @@ class Audit:
     strange: pl.DataFrame
     same: pl.DataFrame
     known: Known
+    beside: Beside
     noise: Mapping[str, float]
     warnings: tuple[str, ...]
     show: str | None = None
@@ -162,7 +164,7 @@ class _Findings:
     def __init__(self, found: LeftOut, names: tuple[str, ...]) -> None:
         k, n = found.n_classes, len(found.y)
         self.found, self.names = found, names
-        self.noise = _fitted(found)
+        self.noise, self.beside = fit(found)
         self.own, self.best, self.wrong, self.strange = (
             torch.empty(n, dtype=torch.float64) for _ in range(4)
         )
@@ -208,15 +210,22 @@ class _Findings:
             part.label,
             self.names,
             self._table(order, scores, part),
-            float(wrong.sum()),
-            self.noise.interval(wrong),
+            *self._count(wrong),
             self._confusion(),
             self._pairs(pairs),
             self._strange(),
             self._same(same),
             known,
+            self.beside,
             self.noise.document(),
-            words.warnings(known, found.y.bincount(), int(found.alone.sum())),
+            words.warnings(
+                found.head.name,
+                known,
+                self.beside,
+                float(wrong.sum()),
+                found.y.bincount(),
+                int(found.alone.sum()),
+            ),
             show,
         )
 
@@ -227,6 +236,12 @@ class _Findings:
             means.observe(z[rows], y[rows])
         spread = float(means.statistics.spread.sum()) / len(y)
         return near_copies(z, y, candidates, (2 * spread) ** 0.5)
+
+    def _count(self, wrong: Tensor) -> tuple[float, tuple[float, float]]:
+        """Return how many labels are wrong, and between which numbers that is."""
+        if self.beside.confirms:
+            return float(wrong.sum()), self.noise.interval(wrong)
+        return self.beside.by_both(len(wrong))
 
     def _named(self, classes: Tensor) -> pl.Series:
         return pl.Series(
@@ -294,16 +309,6 @@ class _Findings:
             "told_apart": [pair.told_apart for pair in pairs],
         }
         return pl.DataFrame(columns, schema_overrides={"told_apart": pl.Float64})
-
-
-def _fitted(found: LeftOut) -> Noise:
-    """Fit the noise model to rows that can be judged, at most as many as it looks at."""
-    judged = (~found.alone).nonzero().flatten()
-    if not len(judged):
-        raise DataError("an audit needs a class with 2 rows that differ, got single rows only")
-    order = torch.randperm(len(judged), generator=torch.Generator().manual_seed(0))
-    rows = judged[order[: max(LOGITS // found.n_classes, SECOND)].sort().values]
-    return Noise.fit(found.of(rows), found.y[rows])
 
 
 def _known(

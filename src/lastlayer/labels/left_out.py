@@ -38,18 +38,21 @@ class LeftOut:
         self.times = self.copies.times
         # The only row of a class, and its copies: nothing else says what the class is.
         self.alone = y.bincount()[y] == self.times
-        kept = len(y) * self.n_classes <= KEPT
-        self._kept = self.of(torch.arange(len(y))) if kept else None
+        self._kept: Tensor | None = None
+        if len(y) * self.n_classes <= KEPT:
+            self._kept = self.of(torch.arange(len(y)))
 
     def of(self, rows: Tensor) -> Tensor:
         """Return the logits (m, k) of some rows."""
+        if self._kept is not None:
+            return self._kept[rows]
         return self.head.leave_one_out(self.z[rows], self.y[rows], self.times[rows])
 
     def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all rows in their order, some at a time: which, and their logits."""
         most = max(PIECE // max(self.n_classes, self.z.shape[1]), 1)
         for rows in torch.arange(len(self.y)).split(most):
-            yield rows, self.of(rows) if self._kept is None else self._kept[rows]
+            yield rows, self.of(rows)
 
 
 def _learn(head: Head, z: Tensor, y: Tensor, seed: int) -> Head:

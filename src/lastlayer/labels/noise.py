@@ -15,32 +15,24 @@ that is otherwise clear are noise; those between two classes that overlap are no
 """
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from lastlayer.heads.calibration import fit_temperature
+from lastlayer.labels.likelihood import LEAST_RIGHT, LIMITS, Array, Likelihood
 
-# Where the search begins: ε = 5 %, both kinds of wrong labels alike, and τ as without noise or
-# smaller. Few wrong labels among clear rows have two explanations, noise or a large τ, of which
-# each is the best one nearby.
-STARTS = tuple((log_tau, -3.0, 0.0) for log_tau in (0.0, -1.5, -3.0))
 FEW = 5.0  # wrong labels, of which the likelihood is no parabola
-LEAST_RIGHT = 0.05  # of the labels of a class
 LOGITS = 1 << 20  # that the numbers are fitted to: of more rows, as many as have so many
-FIRST, SECOND = 800, 4000  # rows that choose among the starts, and the kind of pairs
-CLEARLY = 3.0  # by which the log likelihood of pairs that are counted must be better
-LIMITS = ((-4.0, 4.0), (-16.0, 2.0), (-6.0, 6.0))
-Array = NDArray[np.float64]
+ROWS, FIRST = 4000, 1 << 17  # rows at least; and logits that say where the search begins
+WIDE = 1.96  # deviations: 95 times in 100
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """The fitted model; its three numbers as log(τ/τ₀), logit ε and logit ω."""
+    """The fitted model; its numbers as log(τ/τ₀), logit ε and logit ω."""
 
     numbers: Tensor  # (3,)
     temperature: float  # τ₀
@@ -49,31 +41,50 @@ class Noise:
     share: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of wrong labels: least, expected, most
 
     @classmethod
-    def fit(cls, logits: Tensor, y: Tensor) -> "Noise":
-        """Fit it to the logits (n, k) and labels (n,) of some rows, k at least 2."""
+    def fit(cls, logits: Tensor, y: Tensor, pairs: Tensor | None = None) -> "Noise":
+        """Fit it to the logits (n, k) and labels (n,) of some rows, k at least 2.
+
+        Args:
+            logits: of the rows.
+            y: their labels.
+            pairs: of classes, as in the model; None: in proportion to how alike these are.
+        """
+        k = logits.shape[1]
         rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-        rows = rows[: max(LOGITS // logits.shape[1], SECOND)]
+        rows = rows[: max(LOGITS // k, ROWS)]
         logits, y = logits[rows], y[rows]
         logits = logits - logits.amax(dim=1, keepdim=True)
         floor = 2 * float(logits[logits.isfinite()].min()) - 1
         logits = logits.clamp(min=floor)
-        temperature = fit_temperature(logits, y)
+        few = max(FIRST // k, 500)
+        temperature = fit_temperature(logits[:few], y[:few])
+        logits = logits / temperature
+        if pairs is None:
+            pairs = _likeness(torch.softmax(logits[:few], dim=1), y[:few])
+        known = pairs.numpy()
+        first = Likelihood(logits[:few].numpy(), y[:few].numpy(), known)
+        start = first.overall()
+        whole = first if few >= len(y) else Likelihood(logits.numpy(), y.numpy(), known)
+        numbers = whole.best(start)[0]
+        share = share_around(whole, numbers)
+        return cls(torch.from_numpy(numbers), temperature, pairs, floor, share)
 
-        def model(pairs: Tensor) -> "Noise":
-            numbers = torch.tensor(STARTS[0], dtype=torch.float64)
-            return cls(numbers, temperature, pairs, floor)
+    def beside(
+        self, logits: Tensor, y: Tensor, votes: Tensor, pairs: Tensor
+    ) -> tuple[tuple[float, float, float], float]:
+        """Return the share of wrong labels where another judge has a say, and the surprise.
 
-        alike = _likeness(torch.softmax(logits / temperature, dim=1), y)
-        # Pairs that are counted fit the very labels they are counted from: half of the rows says
-        # which there are, and the other half whether that is so.
-        one, other = logits.tensor_split(2), y.tensor_split(2)
-        counted, there = model(_counted(one[0], other[0]))._start(one[1], other[1])
-        expected, start = model(alike)._start(one[1], other[1])
-        if counted < expected - CLEARLY:
-            alike, start = _counted(logits, y), there
-        chosen = model(alike)
-        numbers = torch.from_numpy(chosen._minimum(start, logits, y)[1])
-        return replace(chosen, numbers=numbers, share=chosen._around(numbers, logits, y))
+        Args:
+            logits: (n, k) as it was fitted to.
+            y: (n,).
+            votes: (n, k) logits of the other judge.
+            pairs: (k, k) truth by label.
+        """
+        both = Likelihood(self._scaled(logits).numpy(), y.numpy(), pairs.numpy(), votes.numpy())
+        tau, rate, alike = self.numbers.tolist()
+        starts = np.array([(tau, rate, alike, -3.0), (tau, -3.0, 0.0, 0.0), (tau, -6.0, 0.0, 0.0)])
+        x, at = min((both.best(start) for start in starts), key=lambda found: found[1].surprise)
+        return share_around(both, x), at.surprise
 
     @property
     def rate(self) -> float:
@@ -87,7 +98,7 @@ class Noise:
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """Return what a row is (n, k), given its logits."""
-        return self._truth(self.numbers, logits)
+        return torch.softmax(self._scaled(logits) / torch.exp(self.numbers[0]), dim=1)
 
     def wrong(self, p: Tensor, y: Tensor) -> Tensor:
         """Return how probable it is (n, k) that a label is wrong and the row of each class.
@@ -96,8 +107,18 @@ class Noise:
             p: their probabilities (n, k).
             y: their labels (n,).
         """
-        own, noise = self._terms(self.numbers, p, y)
-        return noise / (own + noise.sum(dim=1))[:, None]
+        k = len(self.pairs)
+        alike = torch.sigmoid(self.numbers[2])
+        any_other = (1 - torch.eye(k, dtype=torch.float64)) / (k - 1)
+        kinds = self.rate * ((1 - alike) * any_other + alike * self.pairs)
+        right = (1 - kinds.sum(dim=1)).clamp(min=LEAST_RIGHT)
+        own = (right[y] * p.gather(1, y[:, None])[:, 0]).clamp(min=1e-300)
+        noise = p * kinds.mT[y]
+        return noise.div_((own + noise.sum(dim=1))[:, None])
+
+    def mean(self, logits: Tensor, y: Tensor) -> float:
+        """Return the share of wrong labels among some rows, as expected."""
+        return float(self.wrong(self.probabilities(logits), y).sum() / max(len(y), 1))
 
     def interval(self, wrong: Tensor) -> tuple[float, float]:
         """Return between which numbers the wrong labels among these rows are, 95 times in 100.
@@ -105,120 +126,53 @@ class Noise:
         Both what is drawn, given the three numbers, and what is unknown of these counts.
         """
         n, expected = len(wrong), float(wrong.sum())
-        drawn = 1.96**2 * float((wrong * (1 - wrong)).sum())
+        drawn = WIDE**2 * float((wrong * (1 - wrong)).sum())
         least, share, most = self.share
         below, above = (math.sqrt(drawn + (n * (share - end)) ** 2) for end in (least, most))
         return max(expected - below, 0.0), min(expected + above, float(n))
 
-    def _truth(self, numbers: Tensor, logits: Tensor) -> Tensor:
+    def _scaled(self, logits: Tensor) -> Tensor:
         below = (logits - logits.amax(dim=1, keepdim=True)).clamp(min=self.floor)
-        return torch.softmax(below / (self.temperature * torch.exp(numbers[0])), dim=1)
+        return below / self.temperature
 
-    def _wrong_labels(self, numbers: Tensor) -> Tensor:
-        """Return how probable each wrong label (k, k) is, of a row of each class."""
-        k = len(self.pairs)
-        alike = torch.sigmoid(numbers[2])
-        any_other = (1 - torch.eye(k, dtype=torch.float64, device=numbers.device)) / (k - 1)
-        return (1 - alike) * any_other + alike * self.pairs
 
-    def _terms(self, numbers: Tensor, p: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return how probable a right label is (n,), and a wrong one of a row of each class."""
-        kinds = torch.sigmoid(numbers[1]) * self._wrong_labels(numbers)
-        right = (1 - kinds.sum(dim=1)).clamp(min=LEAST_RIGHT)
-        own = right[y] * p.gather(1, y[:, None])[:, 0]
-        return own.clamp(min=1e-300), p * kinds.mT[y]
+def share_around(rows: Likelihood, numbers: Array) -> tuple[float, float, float]:
+    """Return the share of wrong labels: the least that is likely, the expected, the most."""
+    steps = 1e-4 * np.eye(len(numbers))
+    ends = [(rows.look(numbers + step), rows.look(numbers - step)) for step in steps]
+    curvature = np.stack([(high.slope - low.slope) / 2e-4 for high, low in ends])
+    spread = np.linalg.pinv((curvature + curvature.T) / 2, hermitian=True, rcond=1e-9)
+    slope = np.array([(high.share - low.share) / 2e-4 for high, low in ends])
+    expected = rows.look(numbers).share
+    reach = WIDE * math.sqrt(max(float(slope @ spread @ slope), 0.0))
+    if reach < expected / 2 and expected * len(rows.y) > FEW:
+        return expected - reach, expected, expected + reach
+    # So near to none the likelihood is no parabola, and its own reach says more.
+    return _reach(rows, numbers, 0), expected, _reach(rows, numbers, 1)
 
-    def _surprise(self, numbers: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        """Return −log likelihood; a weak prior settles ω where there is no noise to tell it."""
-        own, noise = self._terms(numbers, self._truth(numbers, logits), y)
-        alike = numbers[2]
-        prior = torch.nn.functional.logsigmoid(alike) + torch.nn.functional.logsigmoid(-alike)
-        return -(own + noise.sum(dim=1)).log().sum() - 0.5 * prior
 
-    def _start(self, logits: Tensor, y: Tensor) -> tuple[float, Array]:
-        """Return the least surprise of the first rows, and its numbers."""
-        few = logits[:FIRST], y[:FIRST]
-        found = min((self._minimum(start, *few) for start in STARTS), key=lambda found: found[0])
-        return self._minimum(found[1], logits[:SECOND], y[:SECOND])
+def _reach(rows: Likelihood, numbers: Array, end: int) -> float:
+    """Return the share of wrong labels where ε is as small, or as large, as is still likely."""
+    start, at = rows.best(numbers)
+    best, inside, outside = at.surprise, float(start[1]), LIMITS[1][end]
 
-    def _minimum(
-        self, start: Any, logits: Tensor, y: Tensor, rate: float | None = None
-    ) -> tuple[float, Array]:
-        """Return the least surprise of rows near a start, and its numbers; ε may be given."""
-        from scipy.optimize import minimize  # noqa: PLC0415  (15 MB that most never need)
+    def known(rate: float) -> tuple[Array, float, float]:
+        x, at = rows.best(np.r_[start[:1], rate, start[2:]], fixed=(1,))
+        return x, at.surprise, at.share
 
-        def look(x: Array) -> tuple[float, Array]:
-            numbers = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-            with torch.enable_grad():
-                found = self._surprise(numbers, logits, y) / len(y)
-            (slope,) = torch.autograd.grad(found, numbers)
-            return float(found.detach()), slope.numpy()
-
-        limits, start = list(LIMITS), np.array(start, dtype=np.float64)
-        if rate is not None:
-            start[1], limits[1] = rate, (rate, rate)
-        found = minimize(look, start, jac=True, method="L-BFGS-B", bounds=limits)
-        return len(y) * float(found.fun), np.asarray(found.x, dtype=np.float64)
-
-    def _around(self, numbers: Tensor, logits: Tensor, y: Tensor) -> tuple[float, float, float]:
-        """Return the share of wrong labels: the least that is likely, the expected, the most."""
-        step = 1e-4 * torch.eye(3, dtype=torch.float64)
-        ends = [(self._slope(numbers + s, logits, y), self._slope(numbers - s, logits, y))
-                for s in step]  # fmt: skip
-        curvature = torch.stack([(high - low) / 2e-4 for high, low in ends])
-        spread = torch.linalg.pinv((curvature + curvature.mT) / 2, hermitian=True, rtol=1e-9)
-        at = numbers.clone().requires_grad_(True)
-        with torch.enable_grad():
-            share = self._share(at, logits, y)
-        (slope,) = torch.autograd.grad(share, at)
-        expected = float(share.detach())
-        reach = 1.96 * math.sqrt(max(float(slope @ spread @ slope), 0.0))
-        if reach < expected / 2 and expected * len(y) > FEW:
-            return expected - reach, expected, expected + reach
-        # So near to none the likelihood is no parabola, and its own reach says more.
-        return self._reach(numbers, logits, y, -1), expected, self._reach(numbers, logits, y, 1)
-
-    def _reach(self, numbers: Tensor, logits: Tensor, y: Tensor, sign: int) -> float:
-        """Return the share of wrong labels where ε is as large, or small, as is still likely."""
-        best, start = self._minimum(numbers.numpy(), logits, y)
-        inside, outside = float(start[1]), LIMITS[1][0 if sign < 0 else 1]
-
-        def is_likely(rate: float) -> bool:
-            return self._minimum(start, logits, y, rate)[0] < best + 1.92
-
-        if is_likely(outside):
-            inside = outside
-        for _ in range(8):
-            middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if is_likely(middle) else (inside, middle)
-        at = torch.from_numpy(self._minimum(start, logits, y, inside)[1])
-        return float(self._share(at, logits, y))
-
-    def _slope(self, numbers: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        at = numbers.clone().requires_grad_(True)
-        with torch.enable_grad():
-            (found,) = torch.autograd.grad(self._surprise(at, logits, y), at)
-        return found
-
-    def _share(self, numbers: Tensor, logits: Tensor, y: Tensor) -> Tensor:
-        own, noise = self._terms(numbers, self._truth(numbers, logits), y)
-        return (noise.sum(dim=1) / (own + noise.sum(dim=1))).mean()
+    if known(outside)[1] < best + WIDE**2 / 2:
+        inside = outside
+    for _ in range(8):
+        middle = (inside + outside) / 2
+        is_likely = known(middle)[1] < best + WIDE**2 / 2
+        inside, outside = (middle, outside) if is_likely else (inside, middle)
+    return known(inside)[2]
 
 
 def _likeness(p: Tensor, y: Tensor) -> Tensor:
     """Return how alike classes are (k, k): for what rows of each are taken, where not for it."""
     k = p.shape[1]
-    mass = torch.zeros(k, k, dtype=torch.float64, device=p.device).index_add_(0, y, p)
+    mass = torch.zeros(k, k, dtype=torch.float64).index_add_(0, y, p)
     mass = mass + 1e-12  # a class that is never confused is as likely confused with any other
     mass.fill_diagonal_(0)
     return mass / mass.sum(dim=1, keepdim=True)
-
-
-def _counted(logits: Tensor, y: Tensor) -> Tensor:
-    """Return how often rows that are answered with each class have each other label (k, k)."""
-    k = logits.shape[1]
-    answers = logits.argmax(dim=1)
-    often = (answers * k + y).bincount(minlength=k * k).double().view(k, k) + 1 / k**2
-    often.fill_diagonal_(0)
-    rows = answers.bincount(minlength=k).double().clamp(min=1)
-    return often / rows[:, None] * (rows.sum() / often.sum())

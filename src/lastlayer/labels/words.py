@@ -6,19 +6,23 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from lastlayer.labels.class_pairs import is_no_better
+from lastlayer.labels.second_opinion import Beside
 
 if TYPE_CHECKING:
     from lastlayer.labels.findings import Audit, Known
 
 BLIND = 0.02  # by which left-out rows may be right more often than other rows, beyond chance
+FEW_RIGHT = 0.5  # of left-out rows: if no more are right, most of what looks like noise is none
 
 
 def sentences(audit: "Audit") -> tuple[str, ...]:
     """Return what was found, what matters most first."""
     n, (low, high) = audit.table.height, audit.interval
+    limit = audit.known.left_out < FEW_RIGHT
+    about = "At most about" if limit else "About"
     said = [
-        f"About {audit.wrong:.0f} of {n} labels are wrong ({low:.0f} to {high:.0f}, if noise is as "
-        f"the model says); {audit.suspects.height} are more probably wrong than right.",
+        f"{about} {audit.wrong:.0f} of {n} labels are wrong ({low:.0f} to {high:.0f}, if noise is "
+        f"as the model says); {audit.suspects.height} are more probably wrong than right.",
         f"Rows that were left out are right {audit.known.left_out:.1%} of the time.",
     ]
     if audit.confusion.height and audit.confusion["rows"][0] >= 1:
@@ -41,9 +45,23 @@ def sentences(audit: "Audit") -> tuple[str, ...]:
     return tuple(said)
 
 
-def warnings(known: "Known", counts: Tensor, alone: int) -> tuple[str, ...]:
+def warnings(
+    head: str, known: "Known", beside: Beside, wrong: float, counts: Tensor, alone: int
+) -> tuple[str, ...]:
     """Return what limits an audit: features that know the labels, or that cannot tell."""
     said = []
+    if not beside.confirms:
+        said.append(
+            f"{head} alone would count {wrong:.0f} wrong labels, which the nearest "
+            f"neighbours of {beside.rows} rows do not confirm: it does not describe these rows "
+            "well. The count is by both; the order of rows is by the head. Try another one, such "
+            "as random_slda, knn or qda."
+        )
+    if known.left_out < FEW_RIGHT:
+        said.append(
+            f"Only {known.left_out:.1%} of left-out rows are right: what these features do not "
+            "show looks like noise, so the count is an upper limit, and little more."
+        )
     guess = float(counts.max()) / float(counts.sum())
     if is_no_better(known.left_out, known.rows, guess):
         said.append(

@@ -17,6 +17,8 @@ from lastlayer.heads.statistics.covariance import intensity
 from lastlayer.heads.statistics.gaussians import diagonal_intensity
 from lastlayer.heads.statistics.moments import symmetric
 
+AT_ONCE = 1 << 16  # features: what rows are worked on in stays in a core's cache
+
 
 class Row(NamedTuple):
     """What rows (n, h) that are left out take with them."""
@@ -83,8 +85,13 @@ class SharedWithout:
 
     def logits(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
         """Return them (n, n_classes), as a head refitted without the row would."""
+        parts = zip(*(t.split(max(AT_ONCE // z.shape[1], 1)) for t in (z, y, copies)), strict=True)
+        return torch.cat([self._logits(*part) for part in parts])
+
+    def _logits(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
         row = rows_of(self.s, z, y, copies)
-        z, d = row.z @ self.vectors, row.d @ self.vectors
+        z = row.z @ self.vectors
+        d = torch.where((row.alpha > 0)[:, None], z - self.means[y], 0)
         shape = (1 - self.shrunk.intensity) / row.left
         weight = 1 / (
             shape[:, None] * self.values.clamp(min=0) + self.shrunk.delta(row, d)[:, None]

@@ -1,0 +1,136 @@
+"""How likely the labels of some rows are under the noise model, and where they are most so."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+LEAST_RIGHT = 0.05  # of the labels of a class
+LIMITS = np.array([(-4.0, 4.0), (-16.0, 2.0), (-6.0, 6.0), (-6.0, 4.0)])
+LONGEST = 2.0  # step of a number
+ENOUGH = 1e-4  # of the log likelihood: a search that promises less ends
+# Where searches begin. Few wrong labels among clear rows have two explanations, noise or a large τ,
+# of which each is the best one nearby.
+TAUS = (-3.5, -2.6, -1.8, -1.1, -0.5, 0.0, 0.5)
+FEW_WRONG, MANY_WRONG = (-7.0, -5.0), (-3.5, -2.5, -1.0)
+
+
+class Look(NamedTuple):
+    """What some numbers make of the labels."""
+
+    surprise: float  # −log likelihood
+    slope: Array  # of it, by the numbers
+    curvature: Array  # about: the slopes of the rows, squared and added
+    share: float  # of labels that are wrong
+
+
+class Likelihood:
+    """The labels of some rows, as likely as log τ, logit ε, logit ω and log β make them.
+
+    Args:
+        logits: (n, k), from the largest of their row, divided by what τ is measured in.
+        y: (n,).
+        pairs: (k, k) truth by label.
+        votes: (n, k) logits of another judge, times β; without them there are three numbers.
+
+    >>> rows = Likelihood(np.array([[0.0, -9.0]] * 50), np.array([0] * 49 + [1]), 1 - np.eye(2))
+    >>> f"{rows.best(np.array([0.0, -3.0, 0.0]))[1].share:.3f}"
+    '0.020'
+    """
+
+    def __init__(
+        self, logits: Array, y: NDArray[np.int64], pairs: Array, votes: Array | None = None
+    ) -> None:
+        self.logits, self.y, self.k = logits, y, logits.shape[1]
+        self.pairs, self.votes = pairs, votes
+        self.all = np.arange(len(y))
+        self.to_own = pairs.T[y]  # (n, k) how rows of each class come by this label
+        self.reach = pairs.sum(axis=1)[y]
+
+    def look(self, x: Array) -> Look:
+        """Return how surprising the labels are, and which way the numbers lead from there."""
+        rate, alike = _sigmoid(x[1]), _sigmoid(x[2])
+        own_at, others = (self.all, self.y), self.k - 1
+        terms = [-self.logits * np.exp(-x[0])]  # the slopes of what p is the softmax of
+        s = -terms[0]
+        if self.votes is not None:
+            terms.append(self.votes * np.exp(x[3]))
+            s = s + terms[1]
+            s -= s.max(axis=1, keepdims=True)
+        p = np.exp(s)
+        p /= p.sum(axis=1, keepdims=True)
+        own, paired = p[own_at], np.einsum("nk,nk->n", p, self.to_own)
+        share = (1 - alike) + alike * self.reach
+        right = 1 - rate * share
+        free = right > LEAST_RIGHT
+        right = np.maximum(right, LEAST_RIGHT)
+        wrong = (1 - alike) * (1 - own) / others + alike * paired
+        whole = np.maximum(right * own, 1e-300) + rate * wrong
+        slopes = np.empty((len(x), len(own)))
+        slopes[1] = (wrong - free * share * own) * rate * (1 - rate)
+        by_kind = paired - (1 - own) / others - free * (self.reach - 1) * own
+        slopes[2] = by_kind * rate * alike * (1 - alike)
+        for place, term in zip((0, 3), terms, strict=False):
+            mean = np.einsum("nk,nk->n", p, term)
+            to_own = own * (term[own_at] - mean)
+            pulled = np.einsum("nk,nk,nk->n", p, term, self.to_own) - mean * paired
+            slopes[place] = right * to_own + rate * (alike * pulled - (1 - alike) * to_own / others)
+        slopes /= whole
+        slope, curvature = -slopes.sum(axis=1), slopes @ slopes.T
+        # A weak prior settles ω where there is no noise to tell it.
+        slope[2] -= 0.5 - alike
+        curvature[2, 2] += alike * (1 - alike)
+        prior = np.log(alike) + np.log1p(-alike)
+        surprise = -float(np.log(whole).sum()) - 0.5 * float(prior)
+        return Look(surprise, slope, curvature, float((rate * wrong / whole).mean()))
+
+    def overall(self) -> Array:
+        """Return the three numbers under which the labels are least surprising."""
+        found = []
+        for rates in (FEW_WRONG, MANY_WRONG):
+            tried = [np.array([tau, rate, 0.0]) for tau in TAUS for rate in rates]
+            found.append(self.best(min(tried, key=lambda x: self.look(x).surprise)))
+        return min(found, key=lambda one: one[1].surprise)[0]
+
+    def best(self, start: Array, fixed: tuple[int, ...] = ()) -> tuple[Array, Look]:
+        """Return the numbers near a start under which the labels are least surprising.
+
+        Steps are Newton's, with Fisher's curvature, damped where they lead nowhere.
+
+        Args:
+            start: where the search begins.
+            fixed: numbers that stay as they are.
+        """
+        x = np.clip(start, *LIMITS[: len(start)].T)
+        at, damping = self.look(x), 1e-3
+        for _ in range(100):
+            step = _step(x, at, damping, fixed)
+            if -(step @ at.slope) < ENOUGH:
+                break
+            there = self.look(x + step)
+            if there.surprise < at.surprise:
+                x, at, damping = x + step, there, damping / 10
+            elif damping > 1e8:
+                break
+            else:
+                damping *= 10
+        return x, at
+
+
+def _step(x: Array, at: Look, damping: float, fixed: tuple[int, ...]) -> Array:
+    """Return a step of the numbers that are free, and not at a limit that it would cross."""
+    low, high = LIMITS[: len(x)].T
+    stuck = ((x <= low) & (at.slope > 0)) | ((x >= high) & (at.slope < 0))
+    stuck[list(fixed)] = True
+    free, step = np.flatnonzero(~stuck), np.zeros(len(x))
+    curvature = at.curvature[np.ix_(free, free)]
+    level = damping * np.diag(curvature) + 1e-9
+    step[free] = -np.linalg.solve(curvature + np.diag(level), at.slope[free])
+    step *= min(1.0, LONGEST / max(np.abs(step).max(initial=0.0), 1e-300))
+    return np.clip(x + step, low, high) - x
+
+
+def _sigmoid(x: float) -> float:
+    return float(1 / (1 + np.exp(-x)))
