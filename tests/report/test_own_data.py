@@ -306,8 +306,8 @@ def test_curves_that_coincide_are_drawn_as_one_with_both_names(tmp_path: Path) -
     assert {row["same"] for row in rows} == {"", "mean = slda"}
     filters = [step["filter"] for step in spec["transform"] if "filter" in step]
     assert 'datum.name != "slda" || (indexof(hidden, "mean") >= 0)' in filters
-    assert any(layer.get("encoding", {}).get("text", {}).get("field") == "same"
-               for layer in spec["layer"])  # fmt: skip
+    assert spec["title"]["text"] == ["one line: mean = slda"]
+    assert not any("text" in layer.get("encoding", {}) for layer in spec["layer"])
 
 
 def test_curves_apart_are_not_put_together() -> None:

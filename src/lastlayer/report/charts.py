@@ -5,6 +5,7 @@ coincide are drawn as one line with all their names: otherwise one would hide th
 """
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import altair as alt
@@ -21,6 +22,7 @@ FEW = 30  # names that can be read on one axis
 WORST = 20  # classes of a chart that cannot show all
 ALIKE = 0.15  # percent of the axis: less than half the width of a line
 BAR = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs")
+LETTER = 7  # pixels of a small letter, in a wide font
 BESIDE = 34  # pixels on the right, for the number of a bar that ends at 100 %
 
 
@@ -133,7 +135,7 @@ def bars(
     ends = alt.Scale(domain=[0, min(100, max(highest * 1.12, 1))], nice=highest * 1.12 < 95)
     heads = [row["head"] for row in rows]
     fill = alt.Scale(type="ordinal", domain=masks(), range=[0.9, 0.5, 0.15])
-    axis = alt.Axis(labelLimit=170)
+    axis = alt.Axis(labelLimit=210)
     base = alt.Chart(DATA).encode(y=alt.Y(f"{y}:N", sort=list(order), title=None, axis=axis))
     if offset:
         base = base.encode(yOffset=alt.YOffset(f"{offset}:N", sort=masks()))
@@ -192,14 +194,10 @@ def lines(
     )
     layers = [band, line, point]
     if same:
-        last = {row["name"]: place for place, row in enumerate(rows)}
-        marks = [
-            {"same": called.get(row["name"], ""), "last": last[row["name"]] == place}
-            for place, row in enumerate(rows)
-        ]
-        rows = [row | mark for row, mark in zip(rows, marks, strict=True)]
-        layers += _named_together(base, mean)
+        rows = [row | {"same": called.get(row["name"], "")} for row in rows]
     chart = _one_of_each(switched(alt.layer(*layers), hidden), same)
+    if same:
+        chart = chart.properties(title=_named_together(same, size[0]))
     return sized(chart, *reversed(size)), list(rows)
 
 
@@ -244,14 +242,13 @@ def _one_of_each(chart: Chart, same: Sequence[Sequence[str]]) -> Chart:
     return chart
 
 
-def _named_together(base: alt.Chart, mean: alt.Y) -> list[alt.Chart]:
-    """Write the names of heads that coincide below the end of their line, on white."""
-    ends = base.transform_filter("datum.last && datum.same != ''")
-    ground = ends.mark_text(
-        align="right", baseline="top", dx=-8, dy=6, stroke="white", strokeWidth=3, tooltip=None
+def _named_together(same: Sequence[Sequence[str]], width: float) -> alt.TitleParams:
+    """Write the names of heads that coincide above the chart, where no line runs."""
+    said = (textwrap.wrap(f"one line: {' = '.join(group)}", int(width / LETTER)) for group in same)
+    return alt.TitleParams(
+        [line for lines_ in said for line in lines_],
+        anchor="start",
+        fontSize=10,
+        fontWeight="normal",
+        color="#4a4a4a",
     )
-    text = ends.mark_text(align="right", baseline="top", dx=-8, dy=6, tooltip=None)
-    return [
-        drawn.encode(y=mean, text="same:N", color=alt.value("black"), size=alt.value(10))
-        for drawn in (ground, text)
-    ]

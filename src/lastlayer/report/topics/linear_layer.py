@@ -211,7 +211,7 @@ CHANGES_TOPIC = Topic(changes_section, needs=[CHANGES])
 
 
 def _words(table: pl.DataFrame) -> list[str]:
-    """Say which row a mask lets move most: the paper says that masked rows cannot change."""
+    """Say whose weights a mask lets move most: the paper says that masked ones cannot change."""
     length = (pl.col("change") ** 2).sum().sqrt().alias("length")
     masked = table.filter(pl.col("mask") != "none")
     moved = masked.group_by("class_name", maintain_order=True).agg(length).sort("length")
@@ -219,9 +219,9 @@ def _words(table: pl.DataFrame) -> list[str]:
         return []
     name, most = moved.row(-1)
     return [
-        f"Under single masking the row of {name} moves most, by {most:.4f} in these dimensions. A "
-        "row whose class the task lacks gets no gradient, yet moves by the velocity that "
-        "momentum has kept since its class was last seen"
+        f"Under single masking the weights of {name} move most, by {most:.4f} in these dimensions. "
+        "Those of a class that the task lacks get no gradient, yet move by the velocity that "
+        "momentum has kept since the class was last seen"
         + ("; the paper says that it cannot." if cited("Fig. 2", table) else ".")
     ]
 
