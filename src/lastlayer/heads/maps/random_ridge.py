@@ -11,8 +11,8 @@ from lastlayer.heads.statistics.statistics_head import BUDGET
 class RandomRidgeHead(MappedHead):
     """Least squares on one-hot targets behind a random feature map.
 
-    As RanPAC (McDonnell et al. 2023), with the features centred and scaled before the projection,
-    an intercept, and the penalty under which everything seen is most likely.
+    As RanPAC (McDonnell et al. 2023), but that the map sees unit rows, or centred and scaled ones,
+    an intercept, and ridge's penalty, which follows from everything seen.
 
     Args:
         in_features: the size h of a feature vector.
@@ -23,7 +23,7 @@ class RandomRidgeHead(MappedHead):
         seed: of the map's projection.
         rows: "unit": rows of length 1, behind a map that depends on no row, or "as_is"; "auto":
             unit for a quadratic map of 64 features or more.
-        penalty: relative to the mean eigenvalue, or "auto": the most likely one.
+        penalty: relative to the mean eigenvalue, or "auto": as that of ridge.
         weigh: "samples" (each weighs the same) or "classes" (each class does).
         budget: bytes that its statistics may take.
         like: a head or a map to take a fixed map from.

@@ -31,8 +31,9 @@ class RidgeHead(StatisticsHead):
     Args:
         in_features: the size h of a feature vector.
         n_classes: classes known beforehand.
-        penalty: λ, relative to tr(G)/h, or "auto": the one under which the targets are most likely
-            ("gcv", its name in 0.2, means the same).
+        penalty: λ, relative to tr(G)/h, or "auto": the one under which the targets are most
+            likely, or a smaller one that is cross-validated (decision 15; "gcv", its name in 0.2,
+            means the same).
         weigh: "samples" (each weighs the same) or "classes" (each class does). From one scatter
             for all classes the latter assumes that their covariances are equal.
         per_class_scatter: keep n_classes · h² · 8 bytes more, so that ``forget_class`` and
