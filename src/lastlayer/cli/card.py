@@ -43,12 +43,13 @@ def card_of_head(file: Path, listed: int | None) -> str:
 
 
 def _kind(file: Path, clf: "HeadClassifier") -> Iterator[str]:
-    from lastlayer.catalogue import HEADS
+    from lastlayer.catalogue import HEADS, in_plain_words
     from lastlayer.data.made_by import in_words
 
     head, known = clf.head_, HEADS.get(clf.head_.name)
     if known is not None:
-        yield f"- Head: `{head.name}`, after {_text(known.source)}; {_text(known.use)}."
+        yield f"- Head: `{head.name}`, after {_text(known.source)}. It {in_plain_words(head.name)}."
+        yield f"- When to use it: {_text(known.use)}."
         yield f"- Logit of class i: `{known.formula}`. It keeps {known.state}."
     options = ", ".join(f"{k}={v}" for k, v in head.options.items() if k not in HIDDEN)
     yield f"- Settings: preset {head.preset}{f', {_text(options)}' if options else ''}."
