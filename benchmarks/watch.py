@@ -2,7 +2,7 @@
 
 python -m benchmarks.watch                     all but what needs river, MAPIE or images
 python -m benchmarks.watch quiet --streams 1000 --jobs 2
-python -m benchmarks.watch learning|classes|since|living|size
+python -m benchmarks.watch between|learning|classes|since|living|size
 python -m benchmarks.watch shifts --images ROOT --weights DIR        river and MAPIE are needed
 python -m benchmarks.watch risk                                      MAPIE is needed
 
@@ -11,6 +11,7 @@ rows; calibration and stream are drawn anew each time. What a head that does not
 is computed once, and the watch itself bets on it.
 
 quiet     streams without change: the share with a false alarm, for each question, at 5 % each
+between   the same, where rows between false alarms are promised: how many alarms there are
 learning  the same, while heads learn the stream in batches of 500, after 2,000 rows
 classes   one class shifted by as much as its spread: named within 500 of its rows, and false names
 since     how often the interval of the start of a change holds it, and that of its size the size
@@ -41,6 +42,7 @@ from lastlayer.live.betting import most_errors
 from lastlayer.live.questions import QUESTIONS, WORSE
 from lastlayer.live.watch import Watch, _Rows
 
+BETWEEN = 2000  # rows between false alarms that are promised
 ROWS, CALIBRATION = 10_000, {"cifar10": 2000, "cifar100": 5000}
 
 
@@ -108,6 +110,21 @@ def quiet_stream(seed: int, name: str) -> list[str]:
     rng = np.random.default_rng([1, seed])
     watch, of = watch_of(name, rng, false_alarms=0.15)  # 5 % for each of three questions
     return [a.question for a in watch._take(of.rows(rng.integers(len(of.y), size=ROWS)))]
+
+
+def stream_for_ever(seed: int, name: str) -> int:
+    rng = np.random.default_rng([9, seed])
+    watch, of = watch_of(name, rng, rows=BETWEEN)
+    return len(watch._take(of.rows(rng.integers(len(of.y), size=ROWS))))
+
+
+def tell_between(n: int, jobs: int) -> None:
+    for name in CALIBRATION:
+        found = np.array(list(many(partial(stream_for_ever, name=name), range(n), jobs)))
+        most = found.mean() + 1.645 * found.std(ddof=1) / np.sqrt(n)
+        rows = f"a false alarm in {ROWS / max(found.mean(), 1 / n):,.0f} rows or more"
+        print(f"| {name} | {found.sum()} alarms in {n} × {ROWS:,} rows | {rows} | 95 % upper limit "
+              f"{most:.3f} a stream; promised {ROWS / BETWEEN:g} |", flush=True)  # fmt: skip
 
 
 def learning_stream(seed: int, name: str, kind: str = "slda") -> list[str]:
@@ -311,7 +328,7 @@ def _memory(watch: Watch) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    own = ("quiet", "learning", "classes", "since", "living", "size")
+    own = ("quiet", "between", "learning", "classes", "since", "living", "size")
     parser.add_argument("what", nargs="*", default=own, choices=(*own, "shifts", "risk"))
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--jobs", type=int, default=1)
@@ -323,6 +340,7 @@ def main() -> None:
     n, jobs = asked.streams, asked.jobs
     run: dict[str, Callable[[], None]] = {
         "quiet": lambda: tell_false_alarms(quiet_stream, "fixed head", n, jobs),
+        "between": lambda: tell_between(n, jobs),
         "learning": lambda: tell_learning(n, jobs),
         "classes": lambda: tell_classes(n, jobs),
         "since": lambda: tell_since(n, jobs),

@@ -159,7 +159,7 @@ class Question:
 
     def document(self) -> dict[str, Any]:
         """Return it as the file of a head keeps it."""
-        return {**self.__dict__, "wealth": self.wealth.document(), "points": list(self.points)}
+        return {**self.__dict__, "wealth": self.wealth.document, "points": list(self.points)}
 
     @classmethod
     def read(cls, document: Mapping[str, Any], share: Array) -> Self:

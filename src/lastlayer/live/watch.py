@@ -422,7 +422,7 @@ class Watch:
             "about": self._about,
             "calibrations": self._calibrations,
             "questions": {name: q.document() for name, q in state.questions.items()},
-            "names": state.names.document() if self.settings["rows"] is not None else None,
+            "names": state.names.document if self.settings["rows"] is not None else None,
             "outside": state.outside,
             "turned_away": [list(row) for row in state.turned_away],
             "forgot": forgot,

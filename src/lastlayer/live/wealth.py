@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -124,8 +125,9 @@ class Wealth:
             sums=np.where(mine[:, None], self.sums, other.sums),
         )
 
+    @cached_property
     def document(self) -> dict[str, Any]:
-        """Return it as the file of a head keeps it."""
+        """What the file of a head keeps of it; made once, since it never changes."""
         return {field.name: packed(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
