@@ -28,8 +28,9 @@ from lastlayer.heads import Head
 from lastlayer.heads.reference import DIRECTIONS, REACH, Reference, ahead, projected, rank
 from lastlayer.live.betting import unspent
 from lastlayer.live.on_alarm import tell
+from lastlayer.live.state import RECENT
 from lastlayer.live.verdicts import look_alike
-from lastlayer.live.watch import RECENT, Alarm, Watch
+from lastlayer.live.watch import Alarm, Watch
 from lastlayer.live.watch_page import watch_page
 from undrawn import leave_out_the_renderer
 
@@ -366,7 +367,9 @@ def test_a_page_shows_the_evidence() -> None:
     for part in range(5):
         watch.see(*blobs(200, part, shift=part))
     page = watch_page(watch.report(), watch._state.questions, watch.rules)
-    assert page.answer.startswith("Alarm: ")
+    assert page.answer == (
+        "Alarm: the inputs are strange; classes have moved: class 0, class 1, class 2, …."
+    )
     assert [section.name for section in page.sections] == ["worse", "strange", "moved"]
     for section, verdict in zip(page.sections, watch.report().verdicts, strict=True):
         assert tuple(section.words) == verdict.sentences

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor
 
-from lastlayer.core.checks import a_path, expect, real
+from lastlayer.core.checks import a_path, expect
 from lastlayer.core.tensors import check_label_kind, check_range, ends
 from lastlayer.data.rows import Rows
 from lastlayer.errors import (
@@ -30,7 +30,8 @@ from lastlayer.heads import Head
 from lastlayer.heads.class_names import called
 from lastlayer.heads.reference import Reference, ahead, along, projected
 from lastlayer.live import verdicts
-from lastlayer.live.betting import Array, Promise, at_most, every, named
+from lastlayer.live.asked import DEFAULT, asked_for, in_words, promise_of, promised
+from lastlayer.live.betting import Array, at_most, named
 from lastlayer.live.questions import (
     ERRORS,
     MOVED,
@@ -46,13 +47,12 @@ from lastlayer.live.questions import (
     until_alarm,
     worse,
 )
-from lastlayer.live.verdicts import Finding, Report, Verdict, percent
+from lastlayer.live.state import RECENT, State
+from lastlayer.live.verdicts import Finding, Report, Verdict
 from lastlayer.live.wealth import Wealth
 
 FALSE_NAMES = 0.05  # of the classes that are named, at most, on average
 LOOK_AHEAD = 64  # rows after an alarm in which to look for the next
-RECENT = 32  # inputs turned away of which it is known where they lie
-CALIBRATION_FAILS = 0.01  # the chance that limits are too low, where rows between alarms are asked
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,6 @@ class Alarm:
         """Return it as text."""
         asked = verdicts.ASKS[self.question]
         return " ".join([asked, f"YES, noticed at row {self.row:,}.", *self.sentences])
-
-
-@dataclass(frozen=True, eq=False)
-class _State:
-    """Everything that is remembered; replaced as a whole, or not at all."""
-
-    questions: dict[str, Question]
-    names: Wealth  # of the classes, never begun anew, to name them by
-    outside: int = 0  # labelled rows of classes that were not calibrated
-    turned_away: tuple[tuple[float, ...], ...] = ()  # where the latest lie along the directions
 
 
 class Watch:
@@ -119,11 +109,11 @@ class Watch:
         expect(head, (Head, HeadClassifier), "head", "a head or a HeadClassifier")
         self._classifier = head if isinstance(head, HeadClassifier) else None
         self.head: Head = head.head_ if isinstance(head, HeadClassifier) else head
-        asked = _asked(false_alarms, rows, tolerance)
+        asked = asked_for(false_alarms, rows, tolerance)
         with self.head.lock:
             before = None if reset else self.head.records.get("watch")
             if before is None:
-                self._begin(_DEFAULT | {k: v for k, v in asked.items() if v is not None})
+                self._begin(DEFAULT | {k: v for k, v in asked.items() if v is not None})
             else:
                 self._continue(before, asked)
 
@@ -223,7 +213,7 @@ class Watch:
                 MOVED, questions[MOVED], names, x, own
             )
             names = names if after is None else after
-        state = _State(questions, names, self._state.outside + outside, turned_away)
+        state = State(questions, names, self._state.outside + outside, turned_away)
         alarms = tuple(
             Alarm(question, last["row"], tuple(self._sentences(question, state)))
             for question in QUESTIONS
@@ -288,7 +278,7 @@ class Watch:
         """Return what there is to say about each question."""
         with self.head.lock:
             said = tuple(self._verdict(name, self._state) for name in QUESTIONS)
-            return Report(self._promised(), said, self._notices())
+            return Report(promised(self.settings), said, self._notices())
 
     def page(self, path: str | os.PathLike[str]) -> None:
         """Write the report as a page that works offline."""
@@ -299,7 +289,7 @@ class Watch:
             page = watch_page(self.report(), self._state.questions, self.rules)
         write_page(page, a_path(path))
 
-    def _verdict(self, name: str, state: _State) -> Verdict:
+    def _verdict(self, name: str, state: State) -> Verdict:
         question = state.questions[name]
         finding, classes = self._found(name, question, state)
         row = None if question.last is None else question.last["row"]
@@ -309,7 +299,7 @@ class Watch:
         )  # fmt: skip
 
     def _found(
-        self, name: str, question: Question, state: _State
+        self, name: str, question: Question, state: State
     ) -> tuple[Finding | None, dict[str, Finding]]:
         """Return what an alarm has found: as of now, or where bets began anew, as of then."""
         if question.last is None:
@@ -339,7 +329,7 @@ class Watch:
         }
         return {"finding": None, "classes": classes}
 
-    def _sentences(self, name: str, state: _State) -> list[str]:
+    def _sentences(self, name: str, state: State) -> list[str]:
         question = state.questions[name]
         finding, classes = self._found(name, question, state)
         if question.last is None:
@@ -355,12 +345,6 @@ class Watch:
 
     def _name(self, c: int) -> str:
         return called(self.head, c).strip("'")
-
-    def _promised(self) -> str:
-        rows, chance = self.settings["rows"], self.settings["false_alarms"]
-        if rows is not None:
-            return f"Promised: at least {rows:,.0f} rows between false alarms on average."
-        return f"Promised: a false alarm ever comes with a chance of at most {percent(chance)}."
 
     def _notices(self) -> tuple[str, ...]:
         said = []
@@ -406,7 +390,7 @@ class Watch:
             made = type(self).__new__(type(self))
             made.__dict__.update(self.__dict__)
             weight = 0.5 if self.settings["rows"] is None else 1.0
-            made._state = _joined(self._state, other._state, weight)
+            made._state = self._state.joined(other._state, weight)
             return made
 
     def keep(self) -> None:
@@ -414,18 +398,14 @@ class Watch:
         with self.head.lock:
             self._keep(self._state)
 
-    def _keep(self, state: _State) -> None:
+    def _keep(self, state: State) -> None:
         """Remember, and let the head remember."""
-        forgot = bool(self.head.records.get("watch", {}).get("forgot", False))
         document = {
             "settings": self.settings,
             "about": self._about,
             "calibrations": self._calibrations,
-            "questions": {name: q.document() for name, q in state.questions.items()},
-            "names": state.names.document if self.settings["rows"] is not None else None,
-            "outside": state.outside,
-            "turned_away": [list(row) for row in state.turned_away],
-            "forgot": forgot,
+            **state.document(),
+            "forgot": bool(self.head.records.get("watch", {}).get("forgot", False)),
         }
         self.head.records = {**self.head.records, "watch": document}
         self._state = state
@@ -437,7 +417,7 @@ class Watch:
             name: Question(Wealth.of(len(rule.p), rule.share)) for name, rule in self.rules.items()
         }
         self.head.records = {k: v for k, v in self.head.records.items() if k != "watch"}
-        self._keep(_State(fresh, fresh[MOVED].wealth))
+        self._keep(State(fresh, fresh[MOVED].wealth))
 
     def _continue(self, before: Mapping[str, Any], asked: dict[str, Any]) -> None:
         """Continue what the head remembers of a watch."""
@@ -446,14 +426,14 @@ class Watch:
             other = {k: v for k, v in asked.items() if v is not None and v != settings[k]}
             if other:
                 raise OptionError(
-                    f"this head is watched with {_in_words(settings)}: leave out "
+                    f"this head is watched with {in_words(settings)}: leave out "
                     f"{', '.join(other)}, or begin anew with reset=True (in the shell: --reset)"
                 )
             self.settings, self._calibrations = settings, int(before["calibrations"])
             # A new calibration may fail as the first could: it gets half of what was left of δ.
             self._calibrations += before["about"] != _about(self.head)
             self._compare()
-            self._state = self._read(before)
+            self._state = State.read(before, self.rules, len(self.about.rows))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, OptionError | NotCalibratedError):
                 raise
@@ -461,20 +441,6 @@ class Watch:
                 f"what this head remembers of a watch cannot be used ({error}): begin anew with "
                 "reset=True (in the shell: --reset)"
             ) from error
-
-    def _read(self, before: Mapping[str, Any]) -> _State:
-        classes = len(self.about.rows)
-        questions = {
-            name: Question.read(before["questions"][name], rule.share)
-            for name, rule in self.rules.items()
-        }
-        was = questions[MOVED].wealth
-        questions[MOVED] = replace(questions[MOVED], wealth=was.grown(classes))
-        names = questions[MOVED].wealth
-        if before["names"] is not None:
-            names = Wealth.read(before["names"], self.rules[MOVED].share).grown(classes)
-        rows = tuple(tuple(map(float, row)) for row in before["turned_away"])
-        return _State(questions, names, int(before["outside"]), rows)
 
     def _compare(self) -> None:
         """Find out what the stream is compared with."""
@@ -487,7 +453,7 @@ class Watch:
                 "lastlayer calibrate)"
             )
         self._about, self.about = _about(self.head), Reference.read(found.reference)
-        promise = partial(_promise, self.settings, self._calibrations)
+        promise = partial(promise_of, self.settings, self._calibrations)
         ever = self.settings["rows"] is None
         # Names may be false for two reasons, and a fifth of their share is for the calibration.
         of_classes = replace(promise(), delta=min(promise().delta, 0.1 * FALSE_NAMES))
@@ -515,36 +481,6 @@ class _Rows:
 
 
 _ALL = np.zeros(1, dtype=np.int64)  # the one group of a question that is not about classes
-_DEFAULT: dict[str, Any] = {"false_alarms": 0.05, "rows": None, "tolerance": 0.0}
-
-
-def _asked(
-    false_alarms: float | None, rows: float | None, tolerance: float | None
-) -> dict[str, Any]:
-    """Check what is asked for."""
-    if false_alarms is not None and rows is not None:
-        raise OptionError("a watch promises false_alarms or rows, not both: leave one out")
-    if false_alarms is not None and not 0 < real(false_alarms, "false_alarms") < 1:
-        raise OptionError(f"false_alarms must be above 0 and below 1, got {false_alarms}")
-    if rows is not None and not real(rows, "rows") >= 1:
-        raise OptionError(f"rows must be at least 1, got {rows}")
-    if tolerance is not None and not 0 <= real(tolerance, "tolerance") < 1:
-        raise OptionError(f"tolerance must be at least 0 and below 1, got {tolerance}")
-    given = {"false_alarms": false_alarms, "rows": rows, "tolerance": tolerance}
-    return {k: None if v is None else float(v) for k, v in given.items()}
-
-
-def _promise(settings: dict[str, Any], calibrations: int) -> Promise:
-    """Return a third of the promise, for one of three questions."""
-    if settings["rows"] is None:
-        made = at_most(settings["false_alarms"] / len(QUESTIONS))
-    else:
-        made = every(settings["rows"] * len(QUESTIONS), CALIBRATION_FAILS / len(QUESTIONS))
-    return replace(made, delta=made.delta / 2**calibrations)
-
-
-def _in_words(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value:g}" for name, value in settings.items() if value is not None)
 
 
 def _about(head: Head) -> str:
@@ -562,20 +498,3 @@ def _finding(document: Mapping[str, Any]) -> Finding:
         for name in ("size", "errors", "shift", "rank", "far")
     }
     return Finding(**{**document, **sizes})
-
-
-def _joined(one: _State, other: _State, weight: float) -> _State:
-    """Return what two watches of different rows remember together."""
-    questions = {}
-    for name, mine in one.questions.items():
-        their = other.questions[name]
-        latest = their if mine.last is None else mine
-        questions[name] = replace(
-            latest,
-            wealth=mine.wealth.joined(their.wealth, weight),
-            begun=mine.begun + their.begun,
-            alarms=mine.alarms + their.alarms,
-        )
-    rows = (*one.turned_away, *other.turned_away)[-RECENT:]
-    names = one.names.joined(other.names, 0.5)
-    return _State(questions, names, one.outside + other.outside, rows)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import altair as alt
 
-from lastlayer.live.questions import MOVED, Question, Rule
+from lastlayer.live.questions import MOVED, STRANGE, WORSE, Question, Rule
 from lastlayer.live.verdicts import ASKS, Report, Verdict, percent
 from lastlayer.report.charts import DATA, sized
 from lastlayer.report.page import Page
@@ -27,10 +27,21 @@ def watch_page(
         _section(verdict, questions[verdict.question], rules[verdict.question])
         for verdict in report.verdicts
     ]
-    yes = [ASKS[verdict.question].rstrip("?").lower() for verdict in report.alarms]
+    yes = [_says(verdict) for verdict in report.alarms]
     answer = f"Alarm: {'; '.join(yes)}." if yes else "There is no sign that anything has changed."
     return Page("How the head is doing", answer, ABOUT, name_all(sections),
                 (report.promise, *report.notices))  # fmt: skip
+
+
+def _says(verdict: Verdict) -> str:
+    """Return an alarm in a few words."""
+    names = list(verdict.classes)
+    few = f": {', '.join(names[:3])}{', …' if len(names) > 3 else ''}" if names else ""
+    return {
+        WORSE: "the head is getting worse",
+        STRANGE: "the inputs are strange",
+        MOVED: f"classes have moved{few}",
+    }[verdict.question]
 
 
 def _section(verdict: Verdict, question: Question, rule: Rule) -> Section:
