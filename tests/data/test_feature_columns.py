@@ -13,7 +13,7 @@ from lastlayer import fitting
 from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.data.feature_columns import columns_in_order
 from lastlayer.data.from_tables import import_features
-from lastlayer.errors import DataError, FileFormatError, ShapeError
+from lastlayer.errors import DataError, FileFormatError, OptionError, ShapeError
 
 NAMES = ["width", "leg", "beak", "mass"]
 ORDERS = [NAMES, ["mass", "beak", "width", "leg"], ["leg", "mass", "beak", "width"]]
@@ -215,3 +215,11 @@ def test_a_range_means_the_learned_columns_in_the_shell_too(
     one, other = (pl.read_parquet(f"{name}.parquet")["label"] for name in "bc")
     assert one.equals(other)
     assert (one == birds(seed=1)["label"]).mean() > 0.95
+
+
+def test_a_learned_column_that_a_table_lacks_is_named(tmp_path: Path) -> None:
+    birds().write_csv(tmp_path / "rows.csv")
+    clf = ll.fit(tmp_path / "rows.csv", "mean", embedding="width:mass")
+    birds().rename({"mass": "weight"}).write_csv(tmp_path / "other.csv")
+    with pytest.raises(OptionError, match=r"that the head has learned it lacks mass$"):
+        fitting.predict(clf, tmp_path / "other.csv")

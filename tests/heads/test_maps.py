@@ -25,6 +25,7 @@ from lastlayer.errors import (
 )
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import load_head, make_head, make_map
+from lastlayer.heads.changes import merge
 from lastlayer.heads.maps import MAPS, ROWS, all_products
 from lastlayer.heads.maps.mapped_head import MappedHead
 
@@ -188,6 +189,16 @@ def test_merging_equals_the_union(name: str, sizes: tuple[int, int]) -> None:
     torch.testing.assert_close(merged(z), union(z), rtol=1e-8, atol=1e-8)
     assert_same_bits(snapshot(left), before[0])
     assert_same_bits(snapshot(right), before[1])
+
+
+@every_random_head
+def test_maps_that_read_columns_in_another_order_are_not_merged(name: str) -> None:
+    z, y = draw(90)
+    one, other = random_head(name, rows="unit"), random_head(name, rows="unit")
+    one.observe(z, y)
+    other.observe(z.flip(1), y)
+    with pytest.raises(MergeError, match="but theirs read columns in another order: fit the sec"):
+        merge(one, other, torch.arange(H).flip(0))
 
 
 @every_random_head
@@ -488,3 +499,24 @@ def test_a_head_may_be_named_with_its_width(name: str, tmp_path: Path) -> None:
 def test_a_width_in_a_name_is_a_number_of_a_head_that_has_one(name: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         make_head(name, H)
+
+
+@every_random_head
+@pytest.mark.parametrize("gone", [slice(0, 300), slice(700, 730)])
+def test_a_map_of_unit_rows_keeps_nothing_of_rows_that_are_forgotten(
+    name: str, gone: slice
+) -> None:
+    z, y = draw(1300)
+    z[:300] *= 2  # the first rows are longer than the others
+    stays = torch.ones(len(y), dtype=torch.bool)
+    stays[gone] = False
+    change = {}
+    for rows in ("unit", "as_is"):
+        head, rest = (random_head(name, rows=rows) for _ in range(2))
+        head.observe(z, y)
+        head.forget(z[gone], y[gone])
+        rest.observe(z[stays], y[stays])
+        change[rows] = float((head.probabilities(z) - rest.probabilities(z)).abs().max())
+        assert ("depends on no row" in head.proof) == (rows == "unit")
+    assert change["unit"] < 1e-9
+    assert change["as_is"] > 1e-4  # its scale is still that of the first rows

@@ -219,9 +219,12 @@ class MappedHead(Head):
     def _merge(self, other: Self) -> Self:
         mine, others = self.map.fitted, other.map.fitted
         if mine and others and not self.map.alike(other.map):
+            differ = "read columns in another order"
+            if self.map.rows != "unit":
+                differ = f"were fixed by different first rows, or {differ}"
             raise MergeError(
-                f"two '{self.name}' heads must have the same map to be merged, but theirs were "
-                f"fixed by different first rows: {ALIKE}"
+                f"two '{self.name}' heads must have the same map to be merged, but theirs {differ}"
+                f": {ALIKE}"
             )
         merged = self._empty(max(self.n_classes, other.n_classes))
         merged.map.load_state_dict((self if mine or not others else other).map.state_dict())
