@@ -33,8 +33,10 @@ from lastlayer.evaluate.shards import Work, folder_of, in_words
 from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads import Head, make_head
 from lastlayer.heads.first_rows import LOOKED_AT
+from lastlayer.heads.records import repeated_shards
 
 Path_ = str | os.PathLike[str]
+LEARNED = ("stop", "skip", "again")  # what to do with shards that a head has learned before
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -52,6 +54,7 @@ def fit(
     weight: str | None = None,
     seed: int = 0,
     broken: str = "stop",
+    learned: str = "stop",
     parts: Path_ | None = None,
     ray: str | None = None,
     accept_features: bool = False,
@@ -77,6 +80,8 @@ def fit(
         weight: The column that says how often each row counts, if they do not count alike.
         seed: Decides what is random in a new head and its training.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
+        learned: ``stop`` where the head has learned a shard before, ``skip`` such shards, or learn
+            them ``again``.
         parts: A folder for partial results from shards: called again after a kill, the
             work resumes from there. On a cluster all nodes must see it. What is left in it, the
             sum, is yours to remove once the classifier is saved.
@@ -98,10 +103,13 @@ def fit(
     """
     whole(seed, "seed", least=0, most=2**32 - 1)
     choice(broken, ("stop", "skip"), "broken")
+    choice(learned, LEARNED, "learned")
     head = head if like is None else _opened(like).fresh()
     sharded, share = goes_by_shards(data, head), settings.get("calibration")
-    if not sharded and (ray is not None or parts is not None or broken != "stop"):
-        raise OptionError("ray, parts and broken are for shards: a folder, a pattern or a list")
+    if not sharded and not (ray is parts is None and broken == learned == "stop"):
+        raise OptionError(
+            "ray, parts, broken and learned are for shards: a folder, a pattern or a list"
+        )
     if sharded and not (drop is None and relabel is None):
         raise OptionError("drop and relabel are for rows that are read whole, not for shards")
     if sharded and answer is not None:
@@ -117,7 +125,8 @@ def fit(
     if sharded:
         _check_mergeable(clf)
         selection = Selection(choice(rows, CHOICES, "rows"), embedding, label)
-        how: dict[str, Any] = {"parts": parts, "broken": broken, "progress": progress}
+        how: dict[str, Any] = {"parts": parts, "broken": broken, "learned": learned}
+        how |= {"progress": progress}
         how |= {"accept_features": accept_features}
         if ray is None:
             return fit_shards(cast(Sharded, data), clf, selection, **how)
@@ -145,6 +154,7 @@ def fit_shards(
     *,
     parts: Path_ | None = None,
     broken: str = "stop",
+    learned: str = "stop",
     progress: Tell | None = None,
     accept_features: bool = False,
     run: Run = run_in_threads,
@@ -160,6 +170,8 @@ def fit_shards(
             a cluster all nodes must see it. In the end one part is left, the sum, which is for the
             caller to remove: the classifier may not be saved yet. None: a temporary folder.
         broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
+        learned: ``stop`` where the head has learned a shard before, ``skip`` such shards, or learn
+            them ``again``.
         progress: Called with the number of rows learned, and of all rows.
         accept_features: Whether to take features of other makers, or that seem to be of others.
         run: Does tasks, and yields each with its answer.
@@ -178,19 +190,44 @@ def fit_shards(
         maker = None if accept_features else clf.maker
         width = getattr(clf, "n_features_in_", None)
         found = survey(shards, selection, work.run, skip, width, maker)
+        found = _new_shards(clf, found, choice(learned, LEARNED, "learned"))
+        if not found.n:
+            return clf
         work = replace(work, selection=replace(selection, columns=found.columns))
         if width is not None and not accept_features:
             _look_at_first(clf, work, found)
 
         def learn(head: Head, columns: Tensor) -> Head:
             nonlocal found
-            learned, found = work.learn(head, columns, found)
-            return learned
+            made, found = work.learn(head, columns, found)
+            prints = [about.print for about in found.abouts]
+            known = made.records.get("shards", [])
+            made.records["shards"] = list(dict.fromkeys([*known, *prints]))
+            return made
 
         names = list(found.counts)
         clf.take_in(found.width, found.columns, names, learn, lambda: in_words(found))
         clf.note_maker(found.made_by)
         return clf
+
+
+def _new_shards(clf: HeadClassifier, found: Survey, learned: str) -> Survey:
+    """Return the shards that a head has not learned yet, or refuse those that it has."""
+    fitted = learned != "again" and hasattr(clf, "head_") and bool(clf.head_.seen.any())
+    known = clf.head_.records.get("shards", []) if fitted else []
+    old = set(repeated_shards([about.print for about in found.abouts], known))
+    both = list(zip(found.shards, found.abouts, strict=True))
+    new = [(shard, about) for shard, about in both if about.print not in old]
+    if old and learned == "stop":
+        first = next(Path(shard.path).name for shard, about in both if about.print in old)
+        n = len(both) - len(new)
+        raise DataError(
+            f"{n} of {len(both)} shards were learned before, and their rows would count twice "
+            f"({first}{f' and {n - 1} more' if n > 1 else ''}): learned='skip' (--learned skip) "
+            "leaves such shards out, 'again' learns them once more"
+        )
+    kept = [shard for shard, _ in new], [about for _, about in new]
+    return replace(found, shards=kept[0], abouts=kept[1])
 
 
 def _look_at_first(clf: HeadClassifier, work: Work, found: Survey) -> None:

@@ -63,6 +63,10 @@ def fit(
     relabel: options.Relabel = None,
     seed: options.Seed = 0,
     broken: options.Broken = "stop",
+    learned: Annotated[
+        str,
+        typer.Option(help="What to do about shards that it has learned: stop, skip or again."),
+    ] = "stop",
     ray: options.Ray = None,
     parts: Annotated[
         Path | None,
@@ -80,8 +84,8 @@ def fit(
     from lastlayer.estimator import HeadClassifier
 
     given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
-    given |= {"feature_scale": feature_scale, "calibration": calibration}
-    given |= {"options": options.of_head(option) or None, "seed": seed or None}
+    given |= {"feature_scale": feature_scale, "calibration": calibration, "seed": seed or None}
+    given["options"] = options.of_head(option) or None
     given = {name: value for name, value in given.items() if value is not None}
     if (head is None) == (like is None):
         raise OptionError("pass --head NAME, --head FILE or --like FILE, and only one of them")
@@ -98,8 +102,7 @@ def fit(
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
     also = [name for name in (weight, answer) if name is not None]
     found: Any = features
-    outcome = "nothing was written"
-    folder = parts
+    outcome, folder = "nothing was written", parts
     if sharded := fitting.goes_by_shards(features, begin):
         folder = parts or place.with_name(f"{place.name}.parts")
         outcome = f"parts are in {folder}; rerun the same command to resume"
@@ -107,23 +110,25 @@ def fit(
         columns = [] if like is None else begin.column_names
         found = read_rows(features, **how, also=also, columns=columns)
         found = corrected(found, drop, relabel)
-    if sharded:
-        given |= {"drop": drop, "relabel": relabel}
+    given |= {"drop": drop, "relabel": relabel} if sharded else {}
     given |= {
         **how,
         "accept_features": accept_features,
         "weight": weight,
         "answer": answer,
         "broken": broken,
+        "learned": learned,
         "ray": ray,
         "parts": folder,
     }
+    before: list[str] = []
     with stopping(outcome), bar(f"{features}, {head or like}", show=sharded, unit="rows") as tell:
         if further:
             with fitting.changing(place if head is None else Path(head), place) as clf:
                 if not sharded:
                     found = read_rows(features, **how, also=also, columns=clf.column_names)
                     found = corrected(found, drop, relabel)
+                before = clf.origin_
                 fitting.fit(found, clf, **given, progress=tell)
         else:
             clf = fitting.fit(found, begin, **given, progress=tell)
@@ -133,17 +138,18 @@ def fit(
         rmtree(folder, ignore_errors=True)
     if not (further or like or sharded or lr or feature_scale):
         print(_about_length(clf.head_, found[0].z), end="")
-    rows_read = 0 if sharded else sum(len(part.z) for part in found)
-    _say_trained(clf, rows_read, further, held_out=calibration is not None)
+    rows_read = None if sharded else sum(len(part.z) for part in found)
+    _say_trained(clf, rows_read, further, len(before), held_out=calibration is not None)
     say_written(place)
 
 
-def _say_trained(clf: Any, rows: int, further: bool, held_out: bool) -> None:
-    """Print what was learned, of that many rows; 0: of shards."""
+def _say_trained(clf: Any, rows: int | None, further: bool, said: int, held_out: bool) -> None:
+    """Print what was learned, of that many rows; None: of shards, after ``said`` others."""
     calibrated = clf.head_.calibration
     held = calibrated.rows if held_out and calibrated is not None else 0
     did = f"trained {clf.head_.name}{' further' if further else ''}"
-    on = f" on {rows - held} rows" if rows else f": {clf.origin_[-1]}"
+    of_shards = [*clf.origin_[said:], "nothing, since all shards were learned before"][0]
+    on = f": {of_shards}" if rows is None else f" on {rows - held} rows"
     learned, answered = len(clf.labels_.ordered), len(clf.classes_)
     coarser = "" if clf.answers is None else f", answered as {count(answered, 'label')}"
     print(f"{did}{on}; {count(learned, 'class')}{coarser}")

@@ -19,6 +19,7 @@ from lastlayer.data.from_arrays import as_features
 from lastlayer.data.labels import code, has_fraction, label_text, piece_of_labels
 from lastlayer.data.made_by import Maker, maker_of
 from lastlayer.data.shard_list import Shard
+from lastlayer.data.shard_prints import print_of
 from lastlayer.data.table_rows import MOST_ROWS, TableRows, no_embedding, stacked
 from lastlayer.data.tables import Array, Table, open_table
 from lastlayer.data.tables.frames import open_parquet, open_shards
@@ -43,6 +44,7 @@ class About:
     fraction: bool = False  # whether its labels are numbers with a fraction: then all are text
     columns: tuple[str, ...] = ()  # what the columns of its features are called
     made_by: Maker = field(default_factory=dict)  # what made them, as far as it is known
+    print: str = ""  # by which a head knows the shard again
 
 
 def look_at(shard: Shard, selection: Selection) -> tuple[About, Counts]:
@@ -69,6 +71,7 @@ def look_at(shard: Shard, selection: Selection) -> tuple[About, Counts]:
         fraction,
         opened.columns(),
         opened.made_by,
+        print_of(shard, selection.rows if opened.cut and selection.rows != "all" else ""),
     )
     shard.check_unchanged()
     return about, dict(counts)
@@ -133,6 +136,7 @@ class _OfFeaturesFile:
         there = [
             split for split in ("train", "test", "validation") if f"{split}.z" in self.file.held
         ]
+        self.cut = len(there) > 1
         self.splits = [split for split in there if selection.rows in ("all", split)]
         if not there:
             raise FileFormatError(f"{path} lacks a part of a features file: train.z")
@@ -186,6 +190,7 @@ class _OfTable:
         if selection.split is None:
             self.rows.check_split()
         self.split = self.rows.split
+        self.cut = bool(self.split) or len(self.rows.chosen) > 1
 
     def width(self) -> int:
         one, table = next(iter(self.rows.chosen.values())), self.rows.table

@@ -73,9 +73,10 @@ PARTS = {
     "packed": Part(_are_different_texts, needed=True),
     # The digest of what the tensors of ``solved`` follow from.
     "solved": Part(_is(str), needed=False),
-    # A head without its deltas, or the change it has learned through, would learn them again.
+    # A head without its deltas and shards, or the change it has learned through, would learn them
+    # again.
     **{
-        record: Part(partial(is_record, record), needed=record in ("deltas", "change"))
+        record: Part(partial(is_record, record), needed=record in ("deltas", "shards", "change"))
         for record in RECORDS
     },
 }
