@@ -62,6 +62,10 @@ class CalibrationWarning(UserWarning):
     """A calibration is out of date, or could not use all the rows that it was given."""
 
 
+class ForgottenBeforeWarning(UserWarning):
+    """Rows that are to be forgotten were forgotten before, and have not been learned since."""
+
+
 class MergeError(LastLayerError, ValueError):
     """Two heads that cannot be merged."""
 

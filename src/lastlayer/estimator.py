@@ -38,6 +38,7 @@ from lastlayer.data.made_by import Maker, refuse_others
 from lastlayer.data.split import draw_share
 from lastlayer.errors import (
     DataError,
+    ForgottenBeforeWarning,
     LabelError,
     MergeError,
     NotLearnedError,
@@ -54,6 +55,7 @@ from lastlayer.heads.changes import merge as merge_heads
 from lastlayer.heads.class_names import called
 from lastlayer.heads.export import as_module
 from lastlayer.heads.first_rows import LOOKED_AT, FirstRows
+from lastlayer.heads.forgotten import forgotten_before, note_forgotten
 from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.onnx_file import write_onnx
@@ -300,8 +302,26 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             z, codes, labels = self._of_arrays(X, y)
             self.look_at(z[:LOOKED_AT], "asked")
             weight = self._weights(sample_weight, codes, labels)
-            self.head_.forget(z[:], self.labels_.classes_of(labels, codes), *weight)
+            self.forget_rows(z[:], self.labels_.classes_of(labels, codes), *weight)
         return self
+
+    def forget_rows(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
+        """Forget rows as the head sees them; warn of those that were forgotten before.
+
+        Rows with weights may be forgotten in parts, so of them nothing is said or kept.
+        """
+        with self._locked():
+            if not weight and (before := forgotten_before(self.head_, z, y)):
+                warnings.warn(
+                    f"{before} of these {len(y)} rows were forgotten before, and have not been "
+                    "learned since: unless the head had learned copies of them, they are now taken "
+                    "out twice, and learning them once more puts that right",
+                    ForgottenBeforeWarning,
+                    stacklevel=3,
+                )
+            self.head_.forget(z, y, *weight)
+            if not weight:
+                note_forgotten(self.head_, z, y)
 
     def forget_class(self, label: object) -> Self:
         """Make it as if a label had never been seen; ``forget`` takes its samples elsewhere."""

@@ -352,7 +352,7 @@ def forget(
     if not len(y):
         raise DataError(f"there are no rows{f' of {only!r}' if only else ''} to forget")
     with clf.head_.lock:
-        clf.head_.forget(*clf.seen(part))
+        clf.forget_rows(*clf.seen(part))
         _note(clf, "forgot", part, len(y))
     return len(y)
 

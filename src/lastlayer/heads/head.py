@@ -20,6 +20,7 @@ from lastlayer.errors import UnsupportedError
 from lastlayer.heads import answering, calibration, changes, export
 from lastlayer.heads.calibration import Calibration
 from lastlayer.heads.class_names import Names, check_class_names
+from lastlayer.heads.forgotten import note_learned
 from lastlayer.heads.graph import Inference, Value
 from lastlayer.heads.head_file import write_head
 from lastlayer.heads.leave_one_out import leave_one_out
@@ -390,6 +391,8 @@ class Head(SharedModule, ABC):
             self._grow(most + 1)
         self.seen = self.seen.index_fill(0, y, True)
         self._learn(z, y, *weight)
+        if "forgotten" in self.records:
+            note_learned(self, z, y)
         self._mark_changed(calibrated=lives)
 
     def _mark_changed(self, calibrated: bool = False) -> None:

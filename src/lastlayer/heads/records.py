@@ -6,6 +6,7 @@ A plain dict of JSON values, each key changed by its owner:
 - ``change``: the number of the change of a store through which the head has learned.
 - ``deltas``: which deltas of which stores it contains: {store: [delta, …]}.
 - ``shards``: which shards it has learned, by their fingerprints.
+- ``forgotten``: which rows it was asked to forget of late, by keyed fingerprints.
 - ``judged``: how it was judged.
 - ``origin``: what it was learned from, in sentences.
 """
@@ -16,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from lastlayer.core.checks import expect, kind_of, short
 from lastlayer.errors import ArgumentError, MergeError, OptionError
+from lastlayer.heads.forgotten import is_forgotten
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
 
-RECORDS = ("watch", "change", "deltas", "shards", "judged", "origin")
+RECORDS = ("watch", "change", "deltas", "shards", "forgotten", "judged", "origin")
 
 
 def check_records(records: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +45,7 @@ _FORMS = {
     "change": "a whole number of at least 0",
     "deltas": "a dict of lists without repetition, of text or whole numbers: {store: [delta, …]}",
     "shards": "a list of texts without repetition",
+    "forgotten": "a dict of a key and of rows, in hexadecimal digits",
     "judged": "a dict",
     "origin": "a list of sentences",
 }
@@ -54,6 +57,8 @@ def is_record(key: str, value: Any) -> bool:
         return type(value) is int and value >= 0
     if key == "origin":
         return isinstance(value, list) and all(isinstance(sentence, str) for sentence in value)
+    if key == "forgotten":
+        return is_forgotten(value)
     if key == "shards":
         return _is_list_of_names(value) and all(type(one) is str for one in value)
     if key == "deltas":

@@ -218,7 +218,7 @@ class StatisticsHead(Head):
         # A calibration goes out of date with the change, or not at all: then nothing waits.
         if y.numel() > self._few or most >= seen.numel() or not (own is None or own.stale):
             return False
-        if not (seen.is_cpu and y.is_cpu):
+        if not (seen.is_cpu and y.is_cpu) or "forgotten" in self.records:
             return False
         if seen is not self._complete:  # a change of what was seen is always a new tensor
             if not seen.numpy()[y.numpy()].all():
