@@ -9,6 +9,8 @@ Array = NDArray[np.float64]
 
 LEAST_RIGHT = 0.05  # of the labels of a class
 LIMITS = np.array([(-4.0, 4.0), (-16.0, 2.0), (-6.0, 6.0), (-6.0, 4.0)])
+WIDTH = 1.5  # of a weak prior of log τ and of log β: where few rows are contradicted, all clear,
+# a large τ explains the labels as well as noise does, and the head's own is the better guess
 LONGEST = 2.0  # step of a number
 ENOUGH = 1e-4  # of the log likelihood: a search that promises less ends
 # Where searches begin. Few wrong labels among clear rows have two explanations, noise or a large τ,
@@ -34,6 +36,7 @@ class Likelihood:
         y: (n,).
         pairs: (k, k) truth by label.
         votes: (n, k) logits of another judge, times β; without them there are three numbers.
+        own: log τ of a head that is right about itself.
 
     >>> rows = Likelihood(np.array([[0.0, -9.0]] * 50), np.array([0] * 49 + [1]), 1 - np.eye(2))
     >>> f"{rows.best(np.array([0.0, -3.0, 0.0]))[1].share:.3f}"
@@ -41,10 +44,11 @@ class Likelihood:
     """
 
     def __init__(
-        self, logits: Array, y: NDArray[np.int64], pairs: Array, votes: Array | None = None
-    ) -> None:
+        self, logits: Array, y: NDArray[np.int64], pairs: Array, votes: Array | None = None,
+        own: float = 0.0,
+    ) -> None:  # fmt: skip
         self.logits, self.y, self.k = logits, y, logits.shape[1]
-        self.pairs, self.votes = pairs, votes
+        self.pairs, self.votes, self.expected = pairs, votes, {0: own, 3: 0.0}
         self.all = np.arange(len(y))
         self.to_own = pairs.T[y]  # (n, k) how rows of each class come by this label
         self.reach = pairs.sum(axis=1)[y]
@@ -84,6 +88,11 @@ class Likelihood:
         curvature[2, 2] += alike * (1 - alike)
         prior = np.log(alike) + np.log1p(-alike)
         surprise = -float(np.log(whole).sum()) - 0.5 * float(prior)
+        for place, _ in zip((0, 3), terms, strict=False):
+            away = (x[place] - self.expected[place]) / WIDTH
+            surprise += float(away**2) / 2
+            slope[place] += away / WIDTH
+            curvature[place, place] += 1 / WIDTH**2
         return Look(surprise, slope, curvature, float((rate * wrong / whole).mean()))
 
     def overall(self) -> Array:

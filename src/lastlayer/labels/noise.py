@@ -38,16 +38,20 @@ class Noise:
     temperature: float  # τ₀
     pairs: Tensor  # (k, k) truth by label; rows add up to 1 on average; the diagonal is 0
     floor: float  # stands for a logit of −∞, from the largest: a class unlikely, not impossible
+    own: float = 0.0  # log(τ/τ₀) of a head that is right about itself
     share: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of wrong labels: least, expected, most
 
     @classmethod
-    def fit(cls, logits: Tensor, y: Tensor, pairs: Tensor | None = None) -> "Noise":
+    def fit(
+        cls, logits: Tensor, y: Tensor, pairs: Tensor | None = None, own: float = 1.0
+    ) -> "Noise":
         """Fit it to the logits (n, k) and labels (n,) of some rows, k at least 2.
 
         Args:
             logits: of the rows.
             y: their labels.
             pairs: of classes, as in the model; None: in proportion to how alike these are.
+            own: the temperature of a head that is right about itself.
         """
         k = logits.shape[1]
         rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
@@ -58,16 +62,17 @@ class Noise:
         logits = logits.clamp(min=floor)
         few = max(FIRST // k, 500)
         temperature = fit_temperature(logits[:few], y[:few])
+        own = math.log(own / temperature)
         logits = logits / temperature
         if pairs is None:
             pairs = _likeness(torch.softmax(logits[:few], dim=1), y[:few])
         known = pairs.numpy()
-        first = Likelihood(logits[:few].numpy(), y[:few].numpy(), known)
+        first = Likelihood(logits[:few].numpy(), y[:few].numpy(), known, own=own)
         start = first.overall()
-        whole = first if few >= len(y) else Likelihood(logits.numpy(), y.numpy(), known)
+        whole = first if few >= len(y) else Likelihood(logits.numpy(), y.numpy(), known, own=own)
         numbers = whole.best(start)[0]
         share = share_around(whole, numbers)
-        return cls(torch.from_numpy(numbers), temperature, pairs, floor, share)
+        return cls(torch.from_numpy(numbers), temperature, pairs, floor, own, share)
 
     def beside(
         self, logits: Tensor, y: Tensor, votes: Tensor, pairs: Tensor
@@ -80,7 +85,8 @@ class Noise:
             votes: (n, k) logits of the other judge.
             pairs: (k, k) truth by label.
         """
-        both = Likelihood(self._scaled(logits).numpy(), y.numpy(), pairs.numpy(), votes.numpy())
+        scaled = self._scaled(logits).numpy()
+        both = Likelihood(scaled, y.numpy(), pairs.numpy(), votes.numpy(), self.own)
         tau, rate, alike = self.numbers.tolist()
         starts = np.array([(tau, rate, alike, -3.0), (tau, -3.0, 0.0, 0.0), (tau, -6.0, 0.0, 0.0)])
         x, at = min((both.best(start) for start in starts), key=lambda found: found[1].surprise)

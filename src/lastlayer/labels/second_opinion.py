@@ -57,7 +57,8 @@ def fit(found: LeftOut) -> tuple[Noise, Beside]:
         raise DataError("an audit needs a class with 2 rows that differ, got single rows only")
     judged = judged[torch.randperm(len(judged), generator=torch.Generator().manual_seed(0))]
     rows = judged[: max(LOGITS // found.n_classes, ROWS)].sort().values
-    noise = Noise.fit(logits := found.of(rows), found.y[rows])
+    own_temperature = found.head._own_temperature()
+    noise = Noise.fit(logits := found.of(rows), found.y[rows], own=own_temperature)
 
     most = max(FEWEST, WORK // found.z.numel())
     asked, others = judged[: (len(judged) + 1) // 2][:most], judged[(len(judged) + 1) // 2 :]
@@ -70,7 +71,8 @@ def fit(found: LeftOut) -> tuple[Noise, Beside]:
         better, less = noise.beside(own, y, said, pairs)
         if less < surprise - CLEARLY:
             shares = better
-            as_found = Noise.fit(logits, found.y[rows], counted(logits, found.y[rows]))
+            pairs = counted(logits, found.y[rows])
+            as_found = Noise.fit(logits, found.y[rows], pairs, own_temperature)
             noise = min((noise, as_found), key=lambda one: abs(one.mean(own, y) - shares[1]))
     return noise, Beside(len(asked), noise.mean(own, y), *shares)
 
