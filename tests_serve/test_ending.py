@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import tarfile
@@ -68,6 +69,7 @@ def test_what_a_start_refuses(tmp_path: Path) -> None:
         ("--store", store): "name the file of a head to begin with",
         (head, "--store", store, "--host", "0.0.0.0"): "pass --token-file",
         (head, "--store", store, "--token-file", tmp_path / "short"): "at least 16 characters",
+        (head, "--store", head / "live"): "cannot write to",
         (head, "--store", store, "--labels", "some"): "open, known or a number",
         (head, "--store", store, "--pending", "soon"): "24h, 30min or 7d",
         (head, "--store", store, "--host", "192.0.2.1", "--token-file", tmp_path / "no"): "no",
@@ -113,6 +115,25 @@ def test_a_backup_of_a_service_at_work(tmp_path: Path) -> None:
             tar.extractall(tmp_path / f"copy-{number}", filter="data")
         with running("--store", tmp_path / f"copy-{number}") as service:
             assert service.ask("/status")[1]["change"] >= before
+
+
+def test_a_clock_that_goes_back_is_named(tmp_path: Path) -> None:
+    save_head(tmp_path / "h.safetensors")
+    options = [tmp_path / "h.safetensors", "--store", tmp_path / "live"]
+    with running(*options) as service:
+        assert service.ask("/predict", {"rows": Z[:1].tolist(), "id": "a"})[0] == 200
+        assert service.ask("/status")[1]["trouble"] == []
+        assert service.stop() == 0
+    later = sqlite3.connect(tmp_path / "live" / "h" / "journal.sqlite")
+    later.execute("UPDATE waiting SET since = since + 5000")
+    later.commit()
+    later.close()
+    with running(*options) as service:
+        (said,) = service.ask("/status")[1]["trouble"]
+        assert "the clock has gone back by" in said
+        assert service.ask("/learn", {"id": "a", "label": Y[0]})[0] == 200
+        assert service.stop() == 0
+        assert any("the clock has gone back by" in line for line in service.said)
 
 
 def test_a_store_goes_on_after_a_kill(tmp_path: Path) -> None:
