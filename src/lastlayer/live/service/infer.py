@@ -164,7 +164,8 @@ def _said(name: str, asked: Mapping[str, Any], answer: Answer) -> Response:
         if not isinstance(output, str) or output not in OUTPUTS:
             raise Refusal(400, f"there is no output {str(output)[:50]!r}: {', '.join(OUTPUTS)}")
         values = _values(output, answer)
-        about = {"name": output, "datatype": OUTPUTS[output], "shape": [len(values)]}
+        about: dict[str, Any] = {"name": output, "datatype": OUTPUTS[output]}
+        about["shape"] = [len(values)]
         if _parameters(one).get("binary_data", of_all):
             tails.append(_packed(output, values))
             about["parameters"] = {"binary_data_size": len(tails[-1])}

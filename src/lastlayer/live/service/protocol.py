@@ -29,7 +29,7 @@ class Patient(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None  # for a header
         self._reading: asyncio.TimerHandle | None = None  # for an answer
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
+    def connection_made(self, transport: Any) -> None:
         """Give the first header its time; make room where there are too many."""
         super().connection_made(transport)
         self._await_header()
