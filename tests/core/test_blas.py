@@ -63,7 +63,7 @@ def test_it_is_the_product(n: int, h: int, layout: str, sign: int, way: str) -> 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blas, "_FEW", 1 if way != "PyTorch" else 10**9)
         if way == "scipy":
-            patch.setattr(blas, "_dsyrk", lambda: None)
+            patch.setattr(blas, "_function", lambda name: None)
         add_symmetric(scatter, rows, sign)
     expected = before + sign * np.einsum("ni,nj->ij", given, given)
     np.testing.assert_allclose(np.tril(scatter.numpy()), np.tril(expected), rtol=0, atol=1e-12)
@@ -96,19 +96,21 @@ def test_threads_add_up_as_one_does() -> None:
         torch.testing.assert_close(found, 20 * (rows.mT @ rows).tril(), rtol=0, atol=1e-9)
 
 
-def test_this_build_of_scipy_has_the_function_that_is_expected(
+def test_this_build_of_scipy_has_the_functions_that_are_expected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert blas._dsyrk() is not None
-    monkeypatch.setattr(blas, "_SIGNATURE", blas.re.compile("void (long *)"))
-    assert blas._dsyrk.__wrapped__() is None
+    for name in blas._SIGNATURES:
+        assert blas._function(name) is not None
+    monkeypatch.setattr(blas, "_SIGNATURES", dict.fromkeys(blas._SIGNATURES, r"void \(long \*\)"))
+    for name in blas._SIGNATURES:
+        assert blas._function.__wrapped__(name) is None
 
 
 @pytest.mark.parametrize("multiplies", [True, False])
 def test_other_threads_go_on_meanwhile(multiplies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python's lock is let go by the product, and by nothing else: no thread gives it up itself."""
     if not multiplies:
-        monkeypatch.setattr(blas, "_dsyrk", lambda: lambda *_: None)
+        monkeypatch.setattr(blas, "_function", lambda name: lambda *_: None)
     rows = torch.ones(3000, 200, dtype=torch.float64)
     scatter = torch.zeros(200, 200, dtype=torch.float64)
     go, been = threading.Event(), []

@@ -1,27 +1,53 @@
-"""BLAS's symmetric product of tensors, computed in several threads of Python at once."""
+"""Functions of BLAS and LAPACK, called so that other threads of Python go on meanwhile.
+
+scipy's of the same names hold Python's lock: whoever answers while a head is solved would wait. Its
+Cython modules have pointers to the libraries' own functions; where their arguments are not those
+that are expected here, scipy's functions do the work.
+"""
 
 import ctypes
 import re
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.linalg import blas, cython_blas, cython_lapack, lapack
 from torch import Tensor
 
 from lastlayer.core.threads import blas_threads
 
-try:
-    from scipy.linalg import blas, cython_blas
-except ImportError:  # without scipy everything works, at half the speed on a CPU
-    blas = None
-
+Floats = NDArray[np.float64]
 _FEW, _MANY = 1 << 17, 1 << 26  # products from which syrk pays, and from which more threads do
 _MOST = 2**31 - 1  # the largest size that BLAS takes
 # How Cython writes the arguments down: sizes of 32 bits, and values of the type double.
-_SIGNATURE = re.compile(
-    r"void \(char \*, char \*, int \*, int \*, (double|\w+cython_blas_d) \*, \1 \*, int \*, "
-    r"\1 \*, \1 \*, int \*\)"
-)
+_NUMBER = r"(?:double|\w+cython_(?:blas|lapack)_d)"
+_SIGNATURES = {
+    "dsyrk": rf"void \(char \*, char \*, int \*, int \*,( {_NUMBER} \*,)\1 int \*,\1\1 int \*\)",
+    "dsytrd": rf"void \(char \*, int \*,( {_NUMBER} \*,) int \*,\1{{4}} int \*, int \*\)",
+    "dsterf": rf"void \(int \*,( {_NUMBER} \*,)\1 int \*\)",
+}
+
+
+@cache
+def _function(name: str) -> Callable[..., Any] | None:
+    """Return the library's own function, or None where its arguments are others."""
+    module = cython_blas if name == "dsyrk" else cython_lapack
+    if (capsule := module.__pyx_capi__.get(name)) is None:
+        return None
+    name_of, pointer_to = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    pointer_to.restype, pointer_to.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    written = name_of(capsule)
+    if not re.fullmatch(_SIGNATURES[name], written.decode()):
+        return None
+    kinds = [
+        ctypes.c_char_p if kind.startswith(b"char") else ctypes.c_void_p
+        for kind in written.partition(b"(")[2].split(b", ")
+    ]
+    return ctypes.CFUNCTYPE(None, *kinds)(pointer_to(capsule, written))
 
 
 def add_symmetric(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
@@ -40,14 +66,14 @@ def add_symmetric(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     n, h = rows.shape
     work, largest = n * h * h, max(n, h, rows.stride(0))
     plain = scatter.dtype == rows.dtype == torch.float64 and scatter.is_contiguous()
-    if blas is None or work < _FEW or largest > _MOST or not plain:
+    if work < _FEW or largest > _MOST or not plain:
         scatter.addmm_(rows.mT, rows, alpha=sign)
         return
     if rows.stride(1) != 1 or rows.stride(0) < h:
         rows = rows.contiguous()
     with blas_threads(torch.get_num_threads() if work > _MANY else 1):
         # A row-major matrix is its transpose to BLAS: our lower triangle is its upper one.
-        if (dsyrk := _dsyrk()) is None:
+        if (dsyrk := _function("dsyrk")) is None:
             blas.dsyrk(sign, rows.numpy().T, beta=1.0, c=scatter.numpy().T, overwrite_c=1)
             return
         size, depth, apart = (ctypes.c_int(k) for k in (h, n, max(rows.stride(0), h)))
@@ -57,18 +83,36 @@ def add_symmetric(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
         dsyrk(b"U", b"N", ctypes.byref(size), ctypes.byref(depth), *source, *target)
 
 
-@cache
-def _dsyrk() -> Callable[..., None] | None:
-    """Return BLAS's own function, or None where its arguments are others.
+def tridiagonal(matrix: Floats) -> tuple[Floats, Floats, Floats]:
+    """Reduce a symmetric matrix (h, h) in columns, of which the lower triangle counts, in place.
 
-    scipy's function of that name holds Python's lock, so that threads would wait for one another.
+    Returns:
+        The diagonal (h,), what is beside it (h − 1,), and the factors of the reflectors (h − 1,).
     """
-    capsule = cython_blas.__pyx_capi__["dsyrk"]
-    name_of, pointer_to = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    pointer_to.restype, pointer_to.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    name = name_of(capsule)
-    if not _SIGNATURE.fullmatch(name.decode()):
-        return None
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, *[ctypes.c_void_p] * 8)
-    return kind(pointer_to(capsule, name))
+    h = len(matrix)
+    work, _ = lapack.dsytrd_lwork(h, lower=1)
+    dsytrd = _function("dsytrd")
+    if dsytrd is None or not (matrix.flags.f_contiguous and matrix.dtype == np.float64):
+        matrix[:], d, e, tau, _ = lapack.dsytrd(matrix, lower=1, lwork=int(work))
+        return d, e, tau
+    d, e, tau = (np.empty(max(n, 1)) for n in (h, h - 1, h - 1))
+    space, status = np.empty(int(work)), ctypes.c_int()
+    size, length = ctypes.c_int(h), ctypes.c_int(int(work))
+    of_size, of_length = ctypes.byref(size), ctypes.byref(length)
+    pieces = (a.ctypes.data for a in (d, e, tau, space))
+    dsytrd(b"L", of_size, matrix.ctypes.data, of_size, *pieces, of_length, ctypes.byref(status))
+    return d, e[: h - 1], tau[: h - 1]
+
+
+def eigenvalues(d: Floats, e: Floats) -> Floats:
+    """Return the eigenvalues (h,), ascending, of a symmetric tridiagonal matrix."""
+    values, beside, status = d.copy(), np.append(e, 0.0), ctypes.c_int()
+    if (dsterf := _function("dsterf")) is None:
+        values, failed = lapack.dsterf(values, e)
+    else:
+        size = ctypes.c_int(len(d))
+        dsterf(ctypes.byref(size), values.ctypes.data, beside.ctypes.data, ctypes.byref(status))
+        failed = status.value
+    if failed:
+        raise np.linalg.LinAlgError("the eigenvalues of a tridiagonal matrix were not found")
+    return values

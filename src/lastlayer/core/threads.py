@@ -10,14 +10,9 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar, TypeVar
 
+import scipy.linalg  # noqa: F401  (its BLAS is then among those that are found)
 import torch
-
-try:
-    # Loaded first, so that its BLAS is among those that are found.
-    import scipy.linalg  # noqa: F401
-    from threadpoolctl import ThreadpoolController
-except ImportError:  # BLAS keeps its own number
-    ThreadpoolController = None
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -109,9 +104,6 @@ def blas_threads(n: int) -> Iterator[None]:
 
     The number is the process's: it is as before when the last one has left.
     """
-    if ThreadpoolController is None:
-        yield
-        return
     limit = _Limit(n)
     try:
         yield

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 from torch import Tensor
 
+from lastlayer.core.blas import eigenvalues, tridiagonal
 from lastlayer.core.threads import blas_threads
 from lastlayer.heads.statistics.covariance import factor
 
@@ -76,11 +78,6 @@ class _Tridiagonal(Reduced):
     """By Householder's reduction G = P T Pᵀ, T tridiagonal: 4/3 h³ operations, no eigenvectors."""
 
     def __init__(self, gram: Tensor, cross: Tensor) -> None:
-        from scipy.linalg import lapack  # noqa: PLC0415  (CPU only)
-
-        from lastlayer.core.lapack import eigenvalues, tridiagonal  # noqa: PLC0415
-
-        self._lapack = lapack
         # LAPACK's matrices lie in columns; a symmetric one is the same, and may be overwritten.
         reduced = gram.numpy().copy().T
         self._d, self._e, self._tau = tridiagonal(reduced)
@@ -92,13 +89,13 @@ class _Tridiagonal(Reduced):
     def _rotate(self, trans: str, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Multiply by P or Pᵀ: the first row stays, the reflectors turn the others."""
         rest = np.asfortranarray(columns[1:])
-        turned, _, _ = self._lapack.dormqr(
+        turned, _, _ = lapack.dormqr(
             "L", trans, self._reflectors, self._tau, rest, lwork=64 * max(rest.shape[1], 1)
         )
         return np.concatenate([columns[:1], turned])
 
     def solve(self, penalty: float) -> Tensor:
-        _, _, solution, _ = self._lapack.dptsv(self._d + penalty, self._e, self.cross.numpy())
+        _, _, solution, _ = lapack.dptsv(self._d + penalty, self._e, self.cross.numpy())
         return torch.from_numpy(np.ascontiguousarray(solution))
 
     def back(self, solution: Tensor) -> Tensor:
