@@ -501,9 +501,10 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._locked():
             limit = None if unknown is None else self.head_.limit(unknown)
+            z = self._divided(rows)
             warn_if_stale(self.head_)
             size = max(1, min(ANSWERED, SCORED // len(self.labels_.ordered)))
-            answers = [self._answer(part, limit, top) for part in self._divided(rows).split(size)]
+            answers = [self._answer(part, limit, top) for part in z.split(size)]
         labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
         return labels, probable, known
 

@@ -120,8 +120,9 @@ def test_a_table_its_import_and_its_shards_are_learned_alike(
         assert counts is not None
         expected = pd.concat([frame[:40], frame[:60]])["species"].value_counts()
         assert counts.tolist() == [expected[label] for label in sorted(ODD)]
-        doors["shard"] = lambda clf: fit([Path("birds.parquet")], clf, label="species")
-        doors["our shard"] = lambda clf: fit([Path("birds.safetensors")], clf)
+        again = {"label": "species", "learned": "again"}
+        doors["shard"] = lambda clf: fit([Path("birds.parquet")], clf, **again)
+        doors["our shard"] = lambda clf: fit([Path("birds.safetensors")], clf, learned="again")
         doors["arrays"] = lambda clf: (
             HeadClassifier("slda") if clf == "slda" else clf
         ).partial_fit(z[:60], y[:60])

@@ -182,7 +182,7 @@ def test_a_classifier_stays_as_it_was(tmp_path: Path) -> None:
     table.write_parquet(folder / "part-4.parquet")
     nan(folder / "part-5.parquet")
     with pytest.raises(DataError, match="NaN"):
-        ll.fit(folder, clf, label="species")
+        ll.fit(folder, clf, label="species", learned="again")
     assert (clf.predict(TEST).tolist(), clf.origin_, clf.classes_.tolist()) == before
 
 
@@ -214,7 +214,7 @@ def test_the_first_shard_does_not_decide_how_wide_features_are(
     for head in ("slda", tmp_path / "head.safetensors"):
         with pytest.raises(DataError, match=said):
             ll.fit(tmp_path / "shards", head, label="species")
-    command = "fit shards --head head.safetensors --label species --broken skip"
+    command = "fit shards --head head.safetensors --label species --broken skip --learned again"
     assert piles.run(monkeypatch, command) == 0
     assert "left out 1: part-0.parquet (features must have" in capsys.readouterr().out
     for file in (tmp_path / "shards").glob("part-[1-9]*.parquet"):

@@ -142,7 +142,10 @@ def test_going_on_with_new_classes(tmp_path: Path, whole: Path) -> None:
         table.write_parquet(tmp_path / f"new-{part}.parquet")
     clf = ll.fit(tmp_path / "old.parquet", "slda", label="species")
     ll.fit(str(tmp_path / "new-*.parquet"), clf, label="species")
-    assert clf.origin_ == [f"learned {int((~old).sum())} rows of 3 shards"]
+    assert clf.origin_ == [
+        f"learned {int(old.sum())} rows of old.parquet",
+        f"learned {int((~old).sum())} rows of 3 shards",
+    ]
     assert clf.head_.class_names == ["emu", "owl", "auk", "ibis", "kiwi"]
     again = ll.fit(whole, "slda", label="species")
     assert clf.predict(TEST).tolist() == again.predict(TEST).tolist()
@@ -298,7 +301,7 @@ def test_a_head_that_was_calibrated_goes_on(tmp_path: Path) -> None:
     clf = ll.fit(folder, "slda", label="species")
     clf.calibrate(TEST, piles.data(500, seed=7)[1])
     clf.predict_or_unknown(TEST[:3])
-    ll.fit(folder, clf, label="species")
+    ll.fit(folder, clf, label="species", learned="again")
     with pytest.raises(NotCalibratedError):
         clf.predict_or_unknown(TEST[:3])
 
