@@ -21,7 +21,7 @@ PENALTIES = torch.logspace(-8, 2, 41, dtype=torch.float64)
 # fitted exactly (rows up to about the rank of the features, a copy among them) seem to have none,
 # and then no penalty is small enough. Decision 15 says how it was chosen.
 NOISE = 0.1
-FREE = 1 / 3  # of the samples: the most freedom with which cross-validation is trusted
+FREE = 0.3  # of the samples: the most freedom with which cross-validation is trusted
 _SMALL = 32  # features up to which eigenvectors cost nothing
 _TINY = 1e-300  # a spread of 0, of one class only, has a logarithm too
 _FEW = 0.6  # samples for each feature below which it pays to look for what varies first
@@ -149,7 +149,7 @@ def choose_penalty(moments: Moments, reduced: Reduced, noise: float = NOISE) -> 
     The most likely penalty is mostly right, but too large where classes have few rows. Generalised
     cross-validation is right there, and breaks down with the freedom of the fit: near as many
     samples, copies among them, its error falls to 0. So it chooses among the penalties that are no
-    larger than the most likely one and leave the fit no more freedom than a third of the samples.
+    larger than the most likely one and leave the fit no more freedom than three tenths of the samples.
     """
     penalties: list[float] = (PENALTIES * moments.level).tolist()
     likely = min(penalties, key=lambda penalty: surprise(moments, reduced, penalty, noise))
