@@ -149,7 +149,7 @@ def choose_penalty(moments: Moments, reduced: Reduced, noise: float = NOISE) -> 
     The most likely penalty is mostly right, but too large where classes have few rows. Generalised
     cross-validation is right there, and breaks down with the freedom of the fit: near as many
     samples, copies among them, its error falls to 0. So it chooses among the penalties that are no
-    larger than the most likely one and leave the fit no more freedom than three tenths of the samples.
+    larger than the most likely one and leave the fit no more freedom than 0.3 of the samples.
     """
     penalties: list[float] = (PENALTIES * moments.level).tolist()
     likely = min(penalties, key=lambda penalty: surprise(moments, reduced, penalty, noise))
