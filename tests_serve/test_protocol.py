@@ -123,7 +123,10 @@ def test_other_types_of_content_are_refused(service: Service) -> None:
 
 
 def test_who_may_ask(service: Service) -> None:
-    assert service.ask("/status", headers={"host": "evil.example"})[0] == 400
+    for path in ("/status", "/", "/metrics"):
+        assert service.ask(path, headers={"host": "evil.example"})[0] == 400
+    for path in ("/health", "/v2/health/ready"):  # a probe asks by address
+        assert service.ask(path, headers={"host": "10.1.2.3:8000"})[0] == 200
     assert service.ask("/status", headers={"origin": "http://evil.example"})[0] == 400
     own = service.url.replace("127.0.0.1", "localhost")
     host = own.removeprefix("http://")

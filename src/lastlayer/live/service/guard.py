@@ -22,7 +22,8 @@ from lastlayer.errors import OptionError
 from lastlayer.live.service.bodies import Bodies, fields, parse_json
 from lastlayer.live.service.refusal import Refusal, refused, says
 
-OPEN = ("/health", "/ping", "/v2/health/live", "/v2/health/ready", "/login", "/")
+HEALTH = ("/health", "/ping", "/v2/health/live", "/v2/health/ready")  # probes ask by address
+OPEN = (*HEALTH, "/login", "/")
 CHANGING = ("learn", "forget", "relabel", "delta", "reload", "reset")
 COOKIE = "lastlayer"
 READ, CHANGE = "read", "change"
@@ -69,6 +70,8 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _check(self, headers: Headers, path: str) -> None:
+        if path in HEALTH:
+            return
         host = headers.get("host", "").lower()
         found = _HOST.fullmatch(host)
         if found is None or found[1] not in self._hosts:
