@@ -64,7 +64,9 @@ def test_rows_as_safetensors(service: Service) -> None:
 def test_it_is_asked_as_mlflow_and_kserve_ask(service: Service) -> None:
     labels = service.ask("/predict", {"rows": Z.tolist()})[1]["labels"]
     for path, name in (("/invocations", "inputs"), ("/v1/models/birds:predict", "instances")):
-        assert service.ask(path, {name: Z.tolist()}) == (200, {"predictions": labels})
+        status, said = service.ask(path, {name: Z.tolist()})
+        assert (status, said["predictions"]) == (200, labels)
+        assert said["through"] == service.ask("/status")[1]["through"]
     assert service.ask("/ping")[0] == 200
 
 

@@ -89,7 +89,7 @@ class Plain:
             found = parse(request, body)
             (rows,) = fields(found, ("instances",) if "instances" in found else ("inputs",))
             _, answer = await answered(head, head.checked(rows))
-            return says(200, {"predictions": answer.labels})
+            return says(200, {"predictions": answer.labels, "through": answer.through})
 
     async def learn(self, head: LiveHead, request: Request) -> Response:
         """Learn rows, or the label of a row that waits."""
