@@ -6,10 +6,12 @@ answers come from all three together.
 """
 
 import secrets
+import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from lastlayer.core.checks import a_path
 from lastlayer.core.files import in_place_of
 from lastlayer.errors import (
     MergeError,
@@ -65,8 +67,8 @@ class Replica(LiveHead):
 
     def reload(self, head: str | Path) -> dict[str, Any]:
         """Take a merged head, and add what was learned that it does not hold."""
-        body = Path(head).read_bytes()
-        said: dict[str, Any] = self.writer.order(lambda: self.take(body)).result()
+        file = a_path(head, "head")
+        said: dict[str, Any] = self.writer.order(lambda: self.take(file)).result()
         self.refresh()
         return said
 
@@ -102,20 +104,15 @@ class Replica(LiveHead):
                 return
         raise NotWaitingError(f"there is no delta {name[:100]!r} to acknowledge")
 
-    def take(self, body: bytes) -> dict[str, Any]:
+    def take(self, file: Path) -> dict[str, Any]:
         """Let a merged head be the base, and drop the deltas that it holds."""
         self._check_writes()
-        arriving = self.folder / ".arriving.safetensors"
-        try:
-            arriving.write_bytes(body)
-            merged = HeadClassifier.load(arriving)
-            held = set(merged.head_.records.get("deltas", {}).get(self._identity(), ()))
-            self._check(merged, held)
-            digest = digest_of(arriving)
-            with in_place_of(self.folder / BASE) as unfinished:
-                unfinished.write_bytes(body)
-        finally:
-            arriving.unlink(missing_ok=True)
+        merged = HeadClassifier.load(file)
+        held = set(merged.head_.records.get("deltas", {}).get(self._identity(), ()))
+        self._check(merged, held)
+        with in_place_of(self.folder / BASE) as unfinished:
+            shutil.copyfile(file, unfinished)
+            digest = digest_of(unfinished)
         self.store.note(sources=[*self.store.fact("sources"), digest])
         self._drop(held)
         self.writer.base = self._base()
@@ -177,7 +174,6 @@ class Replica(LiveHead):
             known = {self._named(one)[1] for one in self._frozen()}
             for path in set(self.folder.glob("delta-*.safetensors")) - known:
                 path.unlink()  # where one came before the delta was noted
-            (self.folder / ".arriving.safetensors").unlink(missing_ok=True)
         given = begin(self.store, head)
         if self._begins_anew():
             working = Working(HeadClassifier.load(self.store.head))

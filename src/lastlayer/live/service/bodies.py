@@ -3,19 +3,23 @@
 import asyncio
 import json
 import struct
-from collections.abc import AsyncIterator, Mapping
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 from safetensors import SafetensorError
 from safetensors.numpy import load
 from starlette.requests import ClientDisconnect, Request
 
+from lastlayer.core.files import say
 from lastlayer.live.service.refusal import AGAIN, CLOSE, Refusal
 
 MOST = 64 << 20  # bytes of a body
 MOST_TOGETHER = 512 << 20  # and of all that are being read or worked on
-SECONDS = 30.0  # for a whole body to come
+SECONDS = 30.0  # for a whole body to come, and as long for each further MOST of a larger one
+ARRIVING = ".arriving.safetensors."  # a start removes what a kill left of it
 JSON, TENSORS = "application/json", ("application/safetensors", "application/vnd.safetensors")
 
 
@@ -26,30 +30,61 @@ class Bodies:
         self.most, self.seconds, self.held = most, seconds, 0
 
     @asynccontextmanager
-    async def read(self, request: Request, most: int | None = None) -> AsyncIterator[bytes]:
+    async def read(self, request: Request) -> AsyncIterator[bytes]:
         """Yield the body; its bytes count until the block ends."""
-        most = self.most if most is None else most
-        length = request.headers.get("content-length", "")
+        body = bytearray()
+
+        def keep(part: bytes) -> None:
+            body.extend(part)
+            self.held += len(part)
+            if self.held > MOST_TOGETHER:
+                raise Refusal(503, "too many bodies at once: try again", AGAIN | CLOSE)
+
+        try:
+            await self._take(request, self.most, keep)
+            yield bytes(body)
+        finally:
+            self.held -= len(body)
+
+    @asynccontextmanager
+    async def saved(self, request: Request, folder: Path, most: int) -> AsyncIterator[Path]:
+        """Yield a file of a larger body, which takes no memory; it is gone when the block ends."""
+        try:
+            descriptor, name = tempfile.mkstemp(dir=folder, prefix=ARRIVING)
+        except OSError as error:
+            raise _not_kept(error) from None
+        try:
+            try:
+                with open(descriptor, "wb") as file:
+                    await self._take(request, most, file.write)
+            except OSError as error:
+                raise _not_kept(error) from None
+            yield Path(name)
+        finally:
+            Path(name).unlink(missing_ok=True)
+
+    async def _take(self, request: Request, most: int, keep: Callable[[bytes], object]) -> None:
+        """Keep the parts of a body as they come, while it is not too large or too slow."""
+        length, size = request.headers.get("content-length", ""), 0
         if length.isdigit() and int(length[:20]) > most:
             raise Refusal(413, f"a body may have at most {most:,} bytes", CLOSE)
-        body = bytearray()
+        seconds = self.seconds * max(most / MOST, 1)
         try:
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(seconds):
                 async for part in request.stream():
-                    body += part
-                    self.held += len(part)
-                    if len(body) > most:
+                    size += len(part)
+                    if size > most:
                         raise Refusal(413, f"a body may have at most {most:,} bytes", CLOSE)
-                    if self.held > MOST_TOGETHER:
-                        raise Refusal(503, "too many bodies at once: try again", AGAIN | CLOSE)
-            yield bytes(body)
+                    keep(part)
         except TimeoutError:
-            sentence = f"the body must come within {self.seconds:g} seconds"
+            sentence = f"the body must come within {seconds:g} seconds"
             raise Refusal(400, sentence, CLOSE) from None
         except ClientDisconnect:
             raise Refusal(400, "the body ended early", CLOSE) from None
-        finally:
-            self.held -= len(body)
+
+
+def _not_kept(error: OSError) -> Refusal:
+    return Refusal(503, f"cannot keep the body: {say(error)}", AGAIN | CLOSE)
 
 
 def content_type(request: Request) -> str:

@@ -85,6 +85,8 @@ class Counted:
 
         try:
             await self._app(scope, receive, noted)
+        except Exception:  # it was answered; uvicorn would log its words, which may be a body's
+            return
         finally:
             self._metrics.requests.labels(verb, status).inc()
             self._metrics.seconds.labels(verb).observe(time.perf_counter() - begin)

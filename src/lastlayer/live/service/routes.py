@@ -1,12 +1,13 @@
 """The plain protocol: predict, learn, forget, relabel, and what the page and other programs ask."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, BinaryIO
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from lastlayer.errors import UnsupportedError
@@ -20,6 +21,7 @@ from lastlayer.live.service.refusal import Refusal, says
 from lastlayer.live.watched import Watched
 
 MOST_HEAD = 2 << 30  # bytes of a head that is sent here
+BYTES = "application/octet-stream"
 Handler = Callable[[LiveHead, Request], Awaitable[Response]]
 
 
@@ -149,17 +151,17 @@ class Plain:
 
     async def state(self, head: LiveHead, _: Request) -> Response:
         """Give the head's file, through the last change."""
-        if not head.read_only:
-            await asyncio.wrap_future(head.writer.order(head.writer.checkpoint))
-        return FileResponse(head.store.head, media_type="application/octet-stream")
+        file = await asyncio.wrap_future(head.writer.order(lambda: _saved(head)))
+        return _given(file)
 
     async def delta(self, head: LiveHead, _: Request) -> Response:
         """Give what was learned since the last delta, as a head: the same until acknowledged."""
-        found = await asyncio.wrap_future(head.writer.order(_replica(head).freeze))
+        replica = _replica(head)
+        found = await asyncio.wrap_future(head.writer.order(lambda: _frozen(replica)))
         if found is None:
             raise Refusal(404, "nothing was learned since the last delta")
-        name, path = found
-        return FileResponse(path, media_type="application/octet-stream", headers={"x-delta": name})
+        name, file = found
+        return _given(file, {"x-delta": name})
 
     async def acknowledge(self, head: LiveHead, request: Request) -> Response:
         """Note that a delta has arrived, so that the next one can be frozen."""
@@ -172,10 +174,36 @@ class Plain:
     async def reload(self, head: LiveHead, request: Request) -> Response:
         """Take a merged head, and add what was learned since."""
         replica = _replica(head)
-        async with self.bodies.read(request, MOST_HEAD) as body:
-            said = await asyncio.wrap_future(head.writer.order(lambda: replica.take(body)))
+        async with self.bodies.saved(request, replica.folder, MOST_HEAD) as file:
+            said = await asyncio.wrap_future(head.writer.order(lambda: replica.take(file)))
         await asyncio.to_thread(head.refresh)
         return says(200, said)
+
+
+# In the writer's thread: a file is opened before it can be replaced or removed.
+
+
+def _saved(head: LiveHead) -> BinaryIO:
+    if not head.read_only:
+        head.writer.checkpoint()
+    return head.store.head.open("rb")
+
+
+def _frozen(replica: Replica) -> tuple[str, BinaryIO] | None:
+    found = replica.freeze()
+    return None if found is None else (found[0], found[1].open("rb"))
+
+
+def _given(file: BinaryIO, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an open file, as it was when it was opened."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        with file:
+            while part := await asyncio.to_thread(file.read, 1 << 20):
+                yield part
+
+    length = {"content-length": str(os.fstat(file.fileno()).st_size)}
+    return StreamingResponse(parts(), 200, {**length, **(headers or {})}, BYTES)
 
 
 def _replica(head: LiveHead) -> Replica:
