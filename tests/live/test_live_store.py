@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lastlayer.errors import (
     BusyError,
     FileFormatError,
     MissingFileError,
+    NotWaitingError,
     UnavailableError,
     WriteError,
 )
@@ -258,6 +260,30 @@ def test_deleted_bytes_are_overwritten(folder: Path) -> None:
         assert z[7].tobytes() in _all(folder)
         live.forget(z, y)
         assert not any(row.tobytes()[:16] in _all(folder) for row in z)
+
+
+@pytest.mark.parametrize("sent", ["float16", "float32", "float64"])
+def test_a_row_that_is_forgotten_no_longer_waits(folder: Path, sent: str) -> None:
+    z, y = made_up(3, 1)
+    rows = z.astype(sent)
+    with LiveHead(begun(), folder) as live:
+        for place in range(3):
+            live.predict(rows[place : place + 1], id=f"a{place}")
+        live.learn(rows, y)
+        live.forget(rows[:2].astype(float), y[:2])  # sent as another type than it waits
+        assert not any(row.tobytes() in _all(folder) for row in rows[:2])
+        assert [one.id for one in live.review()] == ["a2"]
+        with pytest.raises(NotWaitingError):
+            live.label("a0", y[0])
+        gate = threading.Event()
+        live.writer.order(gate.wait)  # so that what follows comes as one group
+        answer = live.snapshot.answer(rows[2:])
+        waits = live.let_wait(rows[2:], answer, "a3", None)
+        gone = live.writer.ask(live.entry("forget", rows[2:], y[2:]))
+        gate.set()
+        assert (waits.result(), gone.result()["rows"]) == ({}, 1)
+        assert live.review() == []
+        assert rows[2].tobytes() not in _all(folder)
 
 
 def _all(folder: Path) -> bytes:
