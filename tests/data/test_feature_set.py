@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lastlayer.data import FeatureSet, feature_set
+from lastlayer.core import tensors
+from lastlayer.data import FeatureSet
 from lastlayer.errors import DataError, LabelError, OptionError, ShapeError, UnknownNameError
 
 Z = torch.arange(6.0).reshape(3, 2)
@@ -33,7 +34,7 @@ def test_features_must_be_finite(bad: float, dtype: torch.dtype) -> None:
 
 
 def test_every_piece_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feature_set, "_CHUNK", 4)
+    monkeypatch.setattr(tensors, "PIECE", 4)
     for row in range(11):
         z = torch.zeros(11, 2)
         z[row, 1] = float("nan")

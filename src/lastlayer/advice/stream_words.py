@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lastlayer.core.names import listed
 from lastlayer.evaluate.stream import Stream
 
 Floats = NDArray[np.float64]
@@ -25,8 +26,6 @@ CHANCE = 0.01  # of the rows that stand out so without one
 ASKED_ROWS = 2_000  # of whose neighbours the labels are looked at
 AMONG_ROWS = 20_000
 HASHED = 1 << 20  # numbers at a time
-FEW_PER_CLASS = 5
-SHOWN = 5  # rows or names, of many
 
 
 @dataclass(frozen=True, eq=False)
@@ -303,14 +302,14 @@ def _balance(found: Description, stream: Stream) -> list[str]:
     if len(single):
         sentences.append(
             f"{len(single)} {_plural(len(single), 'class has', 'classes have')} a single row "
-            f"({_some([stream.names[c] for c in single])}): learned from but never judged by, and "
+            f"({listed([stream.names[c] for c in single])}): learned from but never judged by, and "
             "the mean of such a class is that row."
         )
     never = np.flatnonzero(counts == 0)
     if len(never):
         sentences.append(
             f"{len(never)} {_plural(len(never), 'class has', 'classes have')} no training row "
-            f"({_some([stream.names[c] for c in never])}), so no head can know "
+            f"({listed([stream.names[c] for c in never])}), so no head can know "
             f"{_plural(len(never), 'it', 'them')}."
         )
     return sentences
@@ -343,12 +342,7 @@ def _oddities(found: Description, stream: Stream) -> list[str]:
         of = "" if found.asked == len(stream.rows) else " checked"
         sentences.append(
             f"{len(found.odd)} of {found.asked} rows{of} have {NEIGHBOURS} nearest neighbours that "
-            f"all have another label (rows {_some(list(map(str, found.odd)))}): wrong labels, or "
+            f"all have another label (rows {listed(list(map(str, found.odd)))}): wrong labels, or "
             "classes that overlap."
         )
     return sentences
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:SHOWN])
-    return shown if len(names) <= SHOWN else f"{shown}, …"

@@ -11,6 +11,7 @@ from lastlayer.advice.references import KERNEL, References
 from lastlayer.advice.stream_words import ALIKE
 from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of, size_in_words, thrift
+from lastlayer.core.names import joined
 
 if TYPE_CHECKING:
     from lastlayer.advice.answer import Advice
@@ -113,7 +114,7 @@ def _choice(advice: "Advice") -> list[str]:
         )
     if choice.level:
         nearest = choice.level[0]
-        close = f"Too close to call on the {_which(advice)} rows: {_and(choice.level)}"
+        close = f"Too close to call on the {_which(advice)} rows: {joined(choice.level)}"
         said.append(
             f"{close}. More rows would tell; {nearest} is {choice.behind[nearest]} points behind."
             if nearest in choice.behind
@@ -240,7 +241,7 @@ def _repairs(advice: "Advice") -> list[str]:
             parts = [f"{_REPAIRS[name]} {_percent(share)}" for name, share in lost.items()]
             said.append(
                 "Rows that it once had right and lost, in % of all rows, by what would bring them "
-                f"back: {_and(parts)}."
+                f"back: {joined(parts)}."
             )
         remedies = [
             f"{kind} ({name}) {gain.value * 100:+.1f}".replace("-", "−")
@@ -253,13 +254,13 @@ def _repairs(advice: "Advice") -> list[str]:
 def _clashes(advice: "Advice") -> list[str]:
     pairs = [f"{a} to {b}" for a, b, _ in advice.why.clashes[:3]]
     how = "In the linear layer these classes lie closer to another's weights than to their own"
-    return [f"{how}: {_and(pairs)}."] if pairs else []
+    return [f"{how}: {joined(pairs)}."] if pairs else []
 
 
 def _confusions(advice: "Advice") -> list[str]:
     few = advice.why.confusions[:3]
     pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in few]
-    return [f"{advice.choice.head} most often mistakes {_and(pairs)}."] if pairs else []
+    return [f"{advice.choice.head} most often mistakes {joined(pairs)}."] if pairs else []
 
 
 def _finer(advice: "Advice") -> list[str]:
@@ -279,7 +280,7 @@ def _finer(advice: "Advice") -> list[str]:
 def _test(advice: "Advice") -> list[str]:
     said = [
         f"On {found.rows} {which} rows, used once after the choice, with all training rows "
-        f"learned: {_and(list(_reached(found)))}."
+        f"learned: {joined(list(_reached(found)))}."
         for which, found in (("validation", advice.validated), ("test", advice.tested))
         if found is not None
     ]
@@ -330,7 +331,7 @@ def _left_out(advice: "Advice") -> list[str]:
     reasons: dict[str, list[str]] = {}
     for name, text in advice.judgement.left_out.items():
         reasons.setdefault(text, []).append(name)
-    return [f"Left out: {_and(names)} ({text})." for text, names in reasons.items()]
+    return [f"Left out: {joined(names)} ({text})." for text, names in reasons.items()]
 
 
 _REASONS = (
@@ -349,9 +350,4 @@ def _accuracy(accuracy: Interval) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    return _and(names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"])
-
-
-def _and(names: Sequence[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    return joined(names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"])

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastlayer.cli.text import count, describe_calibration
-from lastlayer.core.names import class_name, printable
+from lastlayer.core.names import class_name, first_few, printable
 
 if TYPE_CHECKING:
     from lastlayer.estimator import HeadClassifier
@@ -56,8 +56,7 @@ def _kind(file: Path, clf: "HeadClassifier") -> Iterator[str]:
     made = _text(in_words(clf.maker)) or "unknown"
     yield f"- Features: {head.in_features} numbers for each row, made by: {made}."
     if columns := clf.column_names:
-        more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-        yield f"- Columns: {', '.join(map(_text, columns[:5]))}{more}."
+        yield f"- Columns: {first_few([_text(name) for name in columns])}."
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     yield f"- File: {file.stat().st_size:,} bytes, SHA-256 `{digest}`."
 

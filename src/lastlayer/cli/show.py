@@ -9,7 +9,7 @@ import typer
 
 from lastlayer.cli.app import DATA, app
 from lastlayer.cli.text import columns, count, describe_calibration
-from lastlayer.core.names import class_name, listed, printable
+from lastlayer.core.names import class_name, first_few, listed, printable
 from lastlayer.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
@@ -142,8 +142,7 @@ def _show_table(file: Path) -> None:
     for table in open_table(file).values():
         print(f"{file}: a table of another program, {_size(file)}")
         names = [f"{name} (vectors)" if n == 2 else name for name, n in table.columns.items()]
-        more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-        print(f"columns: {printable(', '.join(names[:LISTED]))}{more}")
+        print(f"columns: {printable(first_few(names, LISTED))}")
     print("can be used by: import, fit, predict, forget")
 
 

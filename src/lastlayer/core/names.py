@@ -41,6 +41,26 @@ def listed(names: Sequence[str], most: int = FEW) -> str:
     return ", ".join([*names[:most], *(["…"] if len(names) > most else [])]) or "none"
 
 
+def first_few(names: Sequence[str], most: int = FEW) -> str:
+    """Return the first names of a list, and how many more there are.
+
+    >>> first_few(["a", "b", "c"], 2), first_few(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names as a sentence lists them.
+
+    >>> joined(["a", "b", "c"]), joined(["a"])
+    ('a, b and c', 'a')
+    """
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def _there_are(name: str, known: list[str]) -> str:
     """Return a list of the known names; of many, only the nearest few."""
     if len(known) <= MOST:

@@ -39,6 +39,7 @@ def check_dense(tensor: Tensor, what: str) -> None:
 LARGEST = 1e60  # of a feature: sums of fourth powers of such numbers are still finite
 SMALLEST = 1e-100  # of the largest feature: the squares of smaller ones are lost
 SMALL = 10_000  # numbers that numpy has looked at before torch begins to; BLAS takes threads beyond
+PIECE = 1 << 22  # numbers that are looked at in one go: 16 MB of float32
 _PLAIN = (torch.float32, torch.float64)  # what numpy and BLAS add up
 
 
@@ -95,6 +96,16 @@ def bad_features(z: Tensor) -> DataError:
         f"features must be at most {LARGEST:.0e}, so that their squares can be added up, got "
         f"{most:.3g}: scale them"
     )
+
+
+def first_bad_row(z: Tensor) -> int | None:
+    """Return the first row (n, h) that is not finite, looked for in pieces of features on disk."""
+    start = 0
+    for part in z.split(max(1, PIECE // z.shape[1])):
+        if (bad := ~part.isfinite().all(1)).any():
+            return start + int(bad.int().argmax())
+        start += len(part)
+    return None
 
 
 MOST_CLASSES = 1_000_000  # a label beyond is an id, not a class

@@ -8,11 +8,8 @@ from torch import Tensor
 
 from lastlayer.core.checks import expect
 from lastlayer.core.names import look_up, printable
-from lastlayer.core.tensors import check_dense
+from lastlayer.core.tensors import check_dense, first_bad_row
 from lastlayer.errors import DataError, LabelError, OptionError, ShapeError
-
-# How many numbers are looked at in one go: 16 MB of float32.
-_CHUNK = 1 << 22
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,13 +108,8 @@ def check_column(name: str, column: Tensor, n: int) -> None:
 
 
 def _check_finite(z: Tensor) -> None:
-    """Look for NaN and infinity in pieces, so that features on disk never fill the memory."""
-    rows = max(1, _CHUNK // z.shape[1])
-    for start in range(0, len(z), rows):
-        bad = ~z[start : start + rows].isfinite().all(1)
-        if bad.any():
-            row = start + int(bad.int().argmax())
-            raise DataError(
-                f"features must be finite within {str(z.dtype).removeprefix('torch.')}, got NaN or "
-                f"infinity in row {row}: fix or drop such rows"
-            )
+    if (row := first_bad_row(z)) is not None:
+        raise DataError(
+            f"features must be finite within {str(z.dtype).removeprefix('torch.')}, got NaN or "
+            f"infinity in row {row}: fix or drop such rows"
+        )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lastlayer.core.checks import short
-from lastlayer.core.names import look_up
+from lastlayer.core.names import first_few, look_up
 from lastlayer.data.feature_columns import columns_in_order
 from lastlayer.data.from_arrays import Say
 from lastlayer.data.labels import as_labels, check_finite
@@ -301,5 +301,4 @@ def _say_columns(rows: TableRows, one: Chosen, say: Say, mention_left_out: bool 
     say(f"{what}: {embedding}; label: '{learned}'{also}")
     left = [name for name in rows.table.columns if name not in (*rows.used, rows.split)]
     if left and mention_left_out:
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        say(f"left out columns {', '.join(left[:5])}{more}: --domain keeps one as labels")
+        say(f"left out columns {first_few(left)}: --domain keeps one as labels")

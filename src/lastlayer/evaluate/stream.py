@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import SCENARIOS
-from lastlayer.core.names import look_up
+from lastlayer.core.names import first_few, look_up
+from lastlayer.core.tensors import PIECE, first_bad_row
 from lastlayer.data import Features, FeatureSet
 from lastlayer.data.features import TrainingFeatures
 from lastlayer.data.split import hold_out
@@ -18,7 +19,6 @@ from lastlayer.errors import DataError, LabelError, OptionError
 from lastlayer.evaluate.pool import Pool
 from lastlayer.scenarios import Scenario, ScenarioSpec, iid
 
-CHECKED = 1 << 22  # numbers that are checked at a time
 PART = 0.2  # of the rows is held out
 FEW = 2000  # with fewer rows held out, splits are repeated
 MOST_SPLITS = 10
@@ -134,8 +134,8 @@ def lay_out(
     validation = data.validation if isinstance(data, Features) else None
     fresh = {"test": None if whole is None else whole.test, "validation": validation}
     for split, rows in {"training": train, **fresh}.items():
-        if rows is not None:
-            _check_finite(rows.z, split)
+        if rows is not None and (row := first_bad_row(rows.z)) is not None:
+            raise DataError(f"features must be finite, got NaN or infinity in {split} row {row}")
     spec = ScenarioSpec.parse(scenario) if isinstance(scenario, str) else scenario
     notes: tuple[str, ...] = ()
     if isinstance(spec, ScenarioSpec):
@@ -247,15 +247,6 @@ def _known_sources(group: str | None, train: FeatureSet, test: FeatureSet | None
     return int(torch.isin(test.labels[group], train.labels[group]).sum())
 
 
-def _check_finite(z: Tensor, split: str) -> None:
-    rows = max(1, CHECKED // z.shape[1])
-    for start in range(0, len(z), rows):
-        bad = ~z[start : start + rows].isfinite().all(1)
-        if bad.any():
-            row = start + int(bad.int().argmax())
-            raise DataError(f"features must be finite, got NaN or infinity in {split} row {row}")
-
-
 def _evenly(spec: ScenarioSpec, train: FeatureSet) -> tuple[ScenarioSpec, tuple[str, ...]]:
     """Divide classes as evenly as possible where the tasks asked for do not divide them."""
     if spec.kind != "incremental" or not isinstance(spec.tasks, int):
@@ -304,7 +295,7 @@ def _named_tasks(stream: Stream, spec: object, whole: Features | TrainingFeature
         return stream
     names = tuple(whole.names[column][int(value)] for value in values)
     gaps = gaps_in(names)
-    notes = (f"'{column}' has gaps: nothing came in {_listed(gaps)}.",) if gaps else ()
+    notes = (f"'{column}' has gaps: nothing came in {first_few(gaps)}.",) if gaps else ()
     return replace(stream, task_names=names, notes=(*stream.notes, *notes))
 
 
@@ -334,18 +325,13 @@ def _moment(name: str) -> int | None:
         return None
 
 
-def _listed(names: list[str], most: int = 5) -> str:
-    shown = ", ".join(names[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
-
-
 def feature_scale(z: Tensor, rows: Tensor, norm: float) -> float:
     """Return the number to divide rows by so that their root mean square norm is ``norm``.
 
     >>> feature_scale(torch.tensor([[3.0, 4.0], [0.0, 5.0], [9.0, 9.0]]), torch.arange(2), norm=1.0)
     5.0
     """
-    parts = rows.split(max(1, CHECKED // z.shape[1]))  # all at once would be a copy of the file
+    parts = rows.split(max(1, PIECE // z.shape[1]))  # all at once would be a copy of the file
     largest = max(float(z[part].abs().max()) for part in parts) or 1.0
     total = sum(float((z[part].double() / largest).square().sum()) for part in parts)
     return largest * math.sqrt(total / len(rows)) / norm or 1.0

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import flag, real
-from lastlayer.core.names import listed
+from lastlayer.core.names import first_few, listed
 from lastlayer.core.tensors import check_label_kind, check_range, ends
 from lastlayer.errors import (
     CalibrationWarning,
@@ -231,11 +231,10 @@ def _check_rows(head: "Head", z: Tensor, y: Tensor) -> Tensor:
         )
     missing = (head.seen & (y[new].bincount(minlength=head.n_classes) == 0)).nonzero().flatten()
     if len(missing):
-        few = ", ".join(called(head, c) for c in missing[:5].tolist())
-        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        few = first_few([called(head, c) for c in missing.tolist()])
         raise DataError(
             "every class that the head has learned needs calibration rows, but there are none of "
-            f"{few}{more}" + ("" if new.all() else ", beside rows that the head keeps")
+            f"{few}" + ("" if new.all() else ", beside rows that the head keeps")
         )
     if not new.all():
         rows = listed([str(row) for row in (~new).nonzero().flatten().tolist()], 10)

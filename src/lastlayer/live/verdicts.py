@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lastlayer.core.names import first_few
 from lastlayer.heads.reference import DIRECTIONS, REACH
 from lastlayer.live.betting import Array, interval, spent
 from lastlayer.live.questions import MOVED, RANK, SIDES, STRANGE, WORSE, Question, Rule
@@ -227,8 +228,8 @@ def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
             "To do: go on labelling; the classes that moved will be named.",
         ]
     names = list(classes)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    said = [f"{len(names)} of {n_classes} classes: {', '.join(names[:LISTED])}{more}."]
+    few = first_few(names, LISTED)
+    said = [f"{len(names)} of {n_classes} classes: {few}."]
     for name in names[:LISTED]:
         found = classes[name]
         far = "" if found.shift is None else (
@@ -245,7 +246,7 @@ def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
     source = "look at the source of the inputs, since so many moved at once; then "
     said.append(
         f"To do: {source if 2 * len(names) > n_classes > 2 else ''}collect labels of "
-        f"{', '.join(names[:LISTED])}{more}, learn them, recalibrate."
+        f"{few}, learn them, recalibrate."
     )
     return said
 

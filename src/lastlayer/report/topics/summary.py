@@ -10,6 +10,7 @@ import polars as pl
 
 from lastlayer.catalogue import SCENARIOS
 from lastlayer.catalogue import thrift as catalogue_thrift
+from lastlayer.core.names import joined
 from lastlayer.report.charts import DATA, POINTS, sized, told, with_band
 from lastlayer.report.data_names import MEANING, data_name
 from lastlayer.report.looks import layer_scale, marker_scale, place_of
@@ -129,7 +130,7 @@ def _advice(best: str, places: Places) -> str:
     means = sorted(mine.mean for _, mine, _ in places)
     at = f"{means[0]:.1f} to {means[-1]:.1f} % on the {len(places)} streams"
     if len(places) <= SAID:
-        at = _and([f"{mine.mean:.1f} % ({title})" for title, mine, _ in places])
+        at = joined([f"{mine.mean:.1f} % ({title})" for title, mine, _ in places])
     ends = f"it ends at {at}"
     if all(len(found) == 1 for _, _, found in places):
         return f"{best} is the only head of this study: {ends}."
@@ -151,7 +152,7 @@ def _advice(best: str, places: Places) -> str:
         return f"{text}; it is {' and '.join(behind)}."
     if ties:
         are = "are" if len(ties) > 1 else "is"
-        return f"{text}; {_and(ties)} {are} level with it, as far as the test samples can tell."
+        return f"{text}; {joined(ties)} {are} level with it, as far as the test samples can tell."
     where = "" if len(places) == 1 else ", and no other head is as good on every stream"
     return f"{text}{where}."
 
@@ -163,10 +164,6 @@ def _streams(tables: Tables) -> list[tuple[str, list[Standing]]]:
 
 def _of(found: Sequence[Standing], name: str) -> Standing:
     return next(each for each in found if each.name == name)
-
-
-def _and(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _without_streams(bound: dict[tuple[str, str], Row]) -> Section | None:
@@ -194,7 +191,7 @@ def _say(title: str, found: list[Standing], limit: Row | None, linear: Row | Non
         text += f", {where} all data at once ({limit['name']}, {limit['mean']:.2f} %)"
     level = [each.name for each in found[1:] if each.level]
     if level:
-        text += f". Level with it, as far as the test samples can tell: {_and(level)}"
+        text += f". Level with it, as far as the test samples can tell: {joined(level)}"
     if linear and linear is not best:
         text += (
             ". The ordinary linear layer ends at "
@@ -264,4 +261,4 @@ def _table(rows: list[Row]) -> Table:
     ]  # fmt: skip
     header = ("stream", "what", "head", "final accuracy, %", "runs")
     roles = list(dict.fromkeys(str(row["role"]) for row in rows))
-    return Table(("summary",), f"{_and(roles).capitalize()} of each stream.", header, cells)
+    return Table(("summary",), f"{joined(roles).capitalize()} of each stream.", header, cells)
