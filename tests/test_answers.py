@@ -75,7 +75,7 @@ def test_labels_without_an_answer_are_refused() -> None:
     assert clf.score(z, kind) == 1
     with pytest.raises(MergeError, match="the other does not"):
         clf.merge(ll.HeadClassifier().fit(z, species))
-    with pytest.raises(MergeError, match="pike stands for fish in one head and for food in"):
+    with pytest.raises(MergeError, match="pike must stand for one label, got fish and food"):
         clf.merge(ll.HeadClassifier(answers={**KIND, "pike": "food"}).fit(z, species))
     with pytest.raises(UnsupportedError, match="this one answers coarser ones"):
         LiveHead(clf)
@@ -108,7 +108,7 @@ def test_verbs_learn_the_finer_and_answer_the_coarser(tmp_path: Path) -> None:
     assert clf.classes_.tolist() == ["bird", "fish"]
     with pytest.raises(LabelError, match="goes with robin and wren: is 'species' the coarser"):
         ll.fit(features, "slda", label="kind", answer="species")
-    with pytest.raises(LabelError, match="carp stands for fish in this head, got food"):
+    with pytest.raises(LabelError, match="carp must stand for one label, got fish and food"):
         clf.answer_by({"carp": "food"})
     plain = ll.fit(features, "slda")
     with pytest.raises(OptionError, match="answers with the labels that it learns"):

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import lastlayer as ll
-from lastlayer import HeadClassifier, fitting
+from lastlayer import Features, HeadClassifier, fitting
 from lastlayer.errors import DataError, LastLayerError, OptionError, ShapeError, UnsupportedError
 
 Z, Y = load_iris(return_X_y=True)
@@ -90,6 +90,18 @@ def test_balanced_gradient_heads_need_all_rows() -> None:
     assert (clf.predict(Z) == 2).sum() > (plain.predict(Z) == 2).sum()
     with pytest.raises(OptionError, match="needs all rows at once"):
         clf.partial_fit(Z, Y)
+
+
+def test_balanced_gradient_heads_are_calibrated_with_any_rows() -> None:
+    """Through a file as from arrays: to calibrate is not to learn, and needs no weights."""
+    both = [
+        HeadClassifier("cosine", class_weight="balanced", random_state=0).fit(Z[::2], Y[::2])
+        for _ in range(2)
+    ]
+    rows = Features.from_arrays(Z, Y, test=(Z[1::2], Y[1::2]))
+    fitting.calibrate(both[0], rows, rows="test")
+    both[1].calibrate(rows.test.z.numpy(), Y[1::2])
+    assert both[0].head_.calibration == both[1].head_.calibration
 
 
 def test_a_class_is_as_probable_as_it_weighs(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from lastlayer.classifier_file import read_classifier, write_classifier
 from lastlayer.core.checks import expect, short, whole
 from lastlayer.core.names import listed
 from lastlayer.core.tensors import are_usable, bad_features, check_not_tiny
-from lastlayer.data.class_labels import ClassLabels, text_labels
+from lastlayer.data.class_labels import ClassLabels, joint_answers, text_labels
 from lastlayer.data.feature_columns import (
     check_width,
     columns_in_order,
@@ -181,10 +181,10 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         A row counts as often as its weight says; heads that cannot take weights refuse them.
         """
-        with self._all_or_nothing():
+        with self.all_or_nothing():
             z, codes, labels = self._of_arrays(X, y, reset=True)
             self._begin(labels)
-            weight = self._weights(sample_weight, codes, labels, whole=True)
+            weight = self._weights(sample_weight, codes, whole=True)
             if weight and not weight[0].any():
                 raise DataError("sample_weight must not be zero for every row")
             held = self._learn(z, (codes, *weight), first=True, share=self.calibration)
@@ -204,11 +204,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         It learns every row: what was calibrated is out of date until ``calibrate``. After an error
         nothing of the call is learned.
         """
-        with self._all_or_nothing():
+        with self.all_or_nothing():
             first = not hasattr(self, "head_")
             z, codes, labels = self._of_arrays(X, y, reset=first)
             if not first:
-                self.look_at(z[:LOOKED_AT], "learned")
+                self.look_at(z, "learned")
             known = labels if classes is None else unique_labels(labels, classes)
             if first:
                 self._begin(known)
@@ -216,16 +216,14 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self._check_answers(known)
                 self.labels_ = self.labels_.with_new(known)
                 own = self.labels_.classes_of(labels, codes)
-                weight = self._weights(sample_weight, codes, labels)
+                weight = self._weights(sample_weight, own)
                 self.head_.observe_all(self._named_batches(z, (own, *weight)))
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, living: bool = False) -> Self:
         """Calibrate on rows that were not learned; see ``Head.calibrate``."""
         with self._locked():
-            z, codes, labels = self._of_arrays(X, y)
-            self.look_at(z[:LOOKED_AT], "asked")
-            self.head_.calibrate(z[:], self.labels_.classes_of(labels, codes), living)
+            self.head_.calibrate(*self._known(X, y), living)
         return self
 
     def predict(self, X: ArrayLike) -> Array:
@@ -299,18 +297,16 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         [[0.0, 1.0]]
         """
         with self._locked():
-            z, codes, labels = self._of_arrays(X, y)
-            self.look_at(z[:LOOKED_AT], "asked")
-            weight = self._weights(sample_weight, codes, labels)
-            self.forget_rows(z[:], self.labels_.classes_of(labels, codes), *weight)
+            self.forget_rows(*self._known(X, y), sample_weight)
         return self
 
-    def forget_rows(self, z: Tensor, y: Tensor, *weight: Tensor) -> None:
+    def forget_rows(self, z: Tensor, y: Tensor, given: ArrayLike | None = None) -> None:
         """Forget rows as the head sees them; warn of those that were forgotten before.
 
         Rows with weights may be forgotten in parts, so of them nothing is said or kept.
         """
         with self._locked():
+            weight = self._weights(given, y)
             if not weight and (before := forgotten_before(self.head_, z, y)):
                 warnings.warn(
                     f"{before} of these {len(y)} rows were forgotten before, and have not been "
@@ -341,14 +337,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     "the map of a head must be fixed for others to begin like it: fit it on "
                     f"{missing} more rows"
                 )
-            made = type(self)(**self.get_params(deep=False))
-            made._random = check_random_state(made.random_state)
-            made._meet(self.n_features_in_, self.column_names)
-            made.head_ = self.head_.fresh(len(self.labels_.names)).double()
-            made.labels_, made.head_.class_names = self.labels_, self.labels_.names
-            made.note_maker(self.maker)
-            made.begin_to_look()
-        return made
+            head = self.head_.fresh(len(self.labels_.names)).double()
+            head.class_names = self.labels_.names
+            return self._with(head, self.labels_, self.column_names, self.maker)
 
     def merge(self, other: "HeadClassifier", accept_features: bool = False) -> Self:
         """Return a new classifier, equal to one that had learned everything that both have.
@@ -380,15 +371,23 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             columns, order = joint_columns(self.column_names, other.column_names)
             head = merge_heads(self.head_, other.head_, order)
             labels = self.labels_.joined(other.labels_, head.class_names or ())
-        merged = type(self)(**self.get_params(deep=False))
-        merged.answers = self._answers_with(other)
-        merged._random = check_random_state(merged.random_state)
-        merged._meet(head.in_features, columns)
-        merged.head_, merged.labels_ = head, labels
-        merged.begin_to_look()
-        merged.note_maker(self.maker)
-        merged.note_maker(other.maker)
+        if (self.answers is None) != (other.answers is None):
+            raise MergeError(
+                "one head answers coarser labels than it learns, and the other does not"
+            )
+        merged = self._with(head, labels, columns, {**other.maker, **self.maker})
+        merged.answers = joint_answers(self.answers or {}, other.answers or {}, MergeError) or None
         return merged
+
+    def _with(self, head: Head, labels: ClassLabels, columns: Sequence[str], maker: Maker) -> Self:
+        """Return a classifier of the same settings with another head."""
+        made = type(self)(**self.get_params(deep=False))
+        made._random = check_random_state(made.random_state)
+        made._meet(head.in_features, columns)
+        made.head_, made.labels_ = head, labels
+        made.note_maker(maker)
+        made._begin_to_look()
+        return made
 
     def as_module(
         self, unknown: float | None = None, dtype: torch.dtype | None = None
@@ -435,7 +434,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what ``save`` wrote, or any head's file; ``partial_fit`` continues it."""
         loaded = read_classifier(path, cls)
-        loaded.begin_to_look()
+        loaded._begin_to_look()
         return loaded
 
     def learn(self, rows: "Rows", share: float | None = None) -> tuple[Tensor, Tensor] | None:
@@ -454,19 +453,18 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = self._welcome(rows.names, y.unique())
         self.note_maker(rows.made_by)
         self.head_.class_names = self.labels_.names
-        weight = self._weights(rows.weight, y, labels)
-        held = self._learn(z, (self.labels_.classes_of(labels, y), *weight), first, share)
+        own = self.labels_.classes_of(labels, y)
+        held = self._learn(z, (own, *self._weights(rows.weight, own)), first, share)
         # Rows that wait to be folded in are folded now, as a file would: so it makes no difference,
         # to the bit, whether the head is kept in one between two calls.
         _ = self.head_.class_counts
         return held
 
-    def seen(self, rows: "Rows") -> tuple[Tensor, ...]:
-        """Return rows of a file as the head sees them: features, its classes, weights if any."""
+    def seen(self, rows: "Rows") -> tuple[Tensor, Tensor]:
+        """Return rows of a file as the head sees them: features, and its classes."""
         check_is_fitted(self, "head_")
         z, labels = self._divided(rows), self.labels_.like(rows.names)
-        weight = self._weights(rows.weight, rows.labelled, labels)
-        return z[:], self.labels_.classes_of(labels, rows.labelled), *weight
+        return z[:], self.labels_.classes_of(labels, rows.labelled)
 
     def watched(self, rows: "Rows") -> tuple[Tensor, Tensor | None]:
         """Return rows of a file as ``seen`` does, with the next classes for labels that are new."""
@@ -523,39 +521,24 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probable = self._in_order(self.head_.probabilities_of(logits), 0, np.sum)
         return self.classes_[place], np.take_along_axis(probable, place, axis=1), known
 
-    def take_in(
-        self,
-        width: int,
-        columns: Sequence[str],
-        names: Sequence[str],
-        learn: Callable[[Head, Tensor], Head],
-        said: Callable[[], str],
-    ) -> Self:
-        """Become what others make of its head, or stay as before.
+    def classes_of_shards(self, width: int, columns: Sequence[str], names: Sequence[str]) -> Tensor:
+        """Take the width and names of columns, and classes to learn; return each one's number."""
+        self._check_options()
+        if isinstance(self.class_weight, Mapping):
+            raise OptionError("class_weight of shards must be 'balanced', or None, got a dict")
+        if not hasattr(self, "head_"):
+            self._meet(width, columns)
+        check_width(width, self.n_features_in_)
+        every = torch.arange(len(names))
+        labels = self._welcome(names, every)
+        return self.labels_.classes_of(labels, every)
 
-        Args:
-            width: the size of a feature vector.
-            columns: what its columns are called, in their order; empty: they have no names.
-            names: the classes that were learned.
-            learn: gives the head that has learned them, of the one there is and their columns.
-            said: says afterwards what it was learned from, for the head's file.
-        """
-        with self._all_or_nothing():
-            self._check_options()
-            if isinstance(self.class_weight, Mapping):
-                raise OptionError("class_weight of shards must be 'balanced', or None, got a dict")
-            if not hasattr(self, "head_"):
-                self._meet(width, columns)
-            check_width(width, self.n_features_in_)
-            labels = self._welcome(names, torch.arange(len(names)))
-            own = self.labels_.classes_of(labels, torch.arange(len(names)))
-            self.head_ = learn(self.head_, own)
-            self.head_.class_names = self.labels_.names
-            self.head_.records["origin"] = [*self.origin_, said()]
-        return self
+    def note(self, said: str) -> None:
+        """Record in a sentence what the head was shown, for its file."""
+        self.head_.records["origin"] = [*self.origin_, said]
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def all_or_nothing(self) -> Iterator[None]:
         """Restore the state before the block if it ends with an error or an interrupt."""
         before = self.__dict__.copy()
         random = self._random.get_state() if hasattr(self, "_random") else None
@@ -598,7 +581,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.lr is not None:
             options["lr"] = self.lr
         self.__dict__.pop("made_by_", None)
-        self.begin_to_look()
+        self._begin_to_look()
         self._random = check_random_state(self.random_state)
         if "seed" in options_of(self.head) and "seed" not in options:
             options["seed"] = int(self._random.randint(2**31))
@@ -629,39 +612,27 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.__dict__.update(learned_columns(width, columns))
 
     def _weights(
-        self, given: ArrayLike | None, codes: Tensor, labels: Array, whole: bool = False
+        self, given: ArrayLike | None, y: Tensor, whole: bool = False
     ) -> tuple[Tensor, ...]:
-        """Return what rows weigh (n,), by themselves and by their labels; nothing: each 1.
+        """Return what rows of classes (n,) weigh, by themselves and by their classes; (): each 1.
 
-        Args:
-            given: the weights that came with them.
-            codes: (n,) of their labels.
-            labels: (k,) what the codes stand for.
-            whole: whether these are all the rows that are ever learned.
+        ``whole``: these are all the rows that are ever learned.
         """
-        weight = None if given is None else check_weights(given, len(codes))
-        of = of_classes(self.class_weight, self.head_, codes, labels, whole)
+        weight = None if given is None else check_weights(given, len(y))
+        of = of_classes(self.class_weight, self.head_, y, self.labels_.by_class, whole)
         if of is not None:
-            weight = of[codes] if weight is None else weight * of[codes]
+            weight = of[y] if weight is None else weight * of[y]
         return () if weight is None else (weight,)
 
     def _learn(
         self, z: Divided, of: Sequence[Tensor], first: bool, share: float | None
     ) -> tuple[Tensor, Tensor] | None:
-        """Learn rows, but for a share; return the rows held out.
-
-        Args:
-            z: features.
-            of: the head's classes of the rows, and what they weigh, if they do.
-            first: whether they are the first.
-            share: of each class to hold out; None: learn all.
-        """
+        """Learn rows, of classes and weights, but for a share of each class; return that share."""
         y = of[0]
         learned, held = torch.ones(len(y), dtype=torch.bool), None
         if share is not None:
-            held = draw_share(
-                y, a_share(share, "calibration"), self._random, partial(called, self.head_)
-            )
+            share = a_share(share, "calibration")
+            held = draw_share(y, share, self._random, partial(called, self.head_))
             learned[held] = False
         for batch in self._batches(z, of, learned, first):
             self.head_.observe(*batch)
@@ -674,18 +645,19 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         size = self.batch_size
         if len(of) > 1:  # rows with weights fix a map at once: as many as it wants
             size = max(size, self.head_.rows_to_begin)
-        for _ in range(self.head_.passes or 0):
-            yield from in_order(z, of, size, learned)
-        if self.head_.passes is None:
-            # A small set that comes first is shown more often, until it makes enough steps.
-            enough = -(-STEPS // -(-int(learned.sum()) // size)) if first else 0
-            try:
-                for epoch in range(self.epochs or max(EPOCHS, enough)):
-                    # A calibration that lives hears of each row once, when it is new.
-                    self.head_._follows = epoch == 0
-                    yield from shuffled(z, of, size, learned, self._random)
-            finally:
-                self.head_._follows = True
+        if self.head_.passes is not None:
+            for _ in range(self.head_.passes):
+                yield from in_order(z, of, size, learned)
+            return
+        # A small set that comes first is shown more often, until it makes enough steps.
+        enough = -(-STEPS // -(-int(learned.sum()) // size)) if first else 0
+        try:
+            for epoch in range(self.epochs or max(EPOCHS, enough)):
+                # A calibration that lives hears of each row once, when it is new.
+                self.head_._follows = epoch == 0
+                yield from shuffled(z, of, size, learned, self._random)
+        finally:
+            self.head_._follows = True
 
     def _named_batches(self, z: Divided, of: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
         """Yield rows to learn, then name their classes: so that is part of the head's change."""
@@ -714,16 +686,16 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not rows.accepted:
             refuse_others(rows.made_by, self.maker)
             if look:
-                self.look_at(z[:LOOKED_AT], look)
+                self.look_at(z, look)
         return z
 
-    def begin_to_look(self) -> None:
+    def _begin_to_look(self) -> None:
         """Look again at the first rows asked about, and at the first to learn further."""
         self._first = {"asked": FirstRows(), "learned": FirstRows(again=False)}
 
-    def look_at(self, z: Tensor, what: str) -> None:
+    def look_at(self, z: Divided, what: str) -> None:
         """Warn, once, if the first rows asked about, or learned further, are of other features."""
-        if unlike := self._first[what].see(self.head_, z):
+        if unlike := self._first[what].see(self.head_, z[:LOOKED_AT]):
             warnings.warn(
                 f"the first rows {'asked about' if what == 'asked' else 'to learn further'} "
                 f"{unlike}: are they features of the same model, their columns in the same order?",
@@ -735,9 +707,15 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return the features of an array or a frame, as the head may see them."""
         frame = frame_in_learned_order(X, self.column_names)
         z = validate_data(self, frame, reset=False, **_FEATURES)
-        seen = Divided(_tensor(z), self.feature_scale)[:]
+        seen = Divided(_tensor(z), self.feature_scale)
         self.look_at(seen, "asked")
-        return seen
+        return seen[:]
+
+    def _known(self, X: ArrayLike, y: ArrayLike) -> tuple[Tensor, Tensor]:
+        """Return rows of known labels as the head sees them: features, and its classes."""
+        z, codes, labels = self._of_arrays(X, y)
+        self.look_at(z, "asked")
+        return z[:], self.labels_.classes_of(labels, codes)
 
     def _of_arrays(
         self, X: ArrayLike, y: ArrayLike, reset: bool = False
@@ -781,10 +759,10 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self.answers is None:
             return
         expect(self.answers, Mapping, "answers", "a dict: {label learned: label answered}")
-        if lacking := [label for label in labels.tolist() if label not in self.answers]:
+        if lacking := [str(label) for label in labels.tolist() if label not in self.answers]:
             raise LabelError(
-                f"every label that is learned needs one to answer, but answers has none for "
-                f"{listed([str(label) for label in lacking], 3)}"
+                "every label that is learned needs one to answer, but answers has none for "
+                f"{listed(lacking, 3)}"
             )
 
     def answer_by(self, answers: Mapping[Any, Any]) -> None:
@@ -793,26 +771,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise OptionError(
                 "this head answers with the labels that it learns: fit a new one to answer others"
             )
-        own = {} if self.answers is None else self.answers
-        for label, answer in answers.items():
-            if own.get(label, answer) != answer:
-                was, now = short(own[label]), short(answer)
-                raise LabelError(f"{short(label)} stands for {was} in this head, got {now}")
-        self.answers = {**own, **answers}
-
-    def _answers_with(self, other: "HeadClassifier") -> dict[Any, Any] | None:
-        """Return what labels stand for in this classifier and another; refuse two that differ."""
-        if (self.answers is None) != (other.answers is None):
-            raise MergeError(
-                "one head answers coarser labels than it learns, and the other does not"
-            )
-        own, theirs = self.answers or {}, other.answers or {}
-        if wrong := [label for label in own.keys() & theirs.keys() if own[label] != theirs[label]]:
-            raise MergeError(
-                f"label {short(wrong[0])} stands for {short(own[wrong[0]])} in one head and for "
-                f"{short(theirs[wrong[0]])} in the other"
-            )
-        return {**own, **theirs} or None
+        self.answers = joint_answers(self.answers or {}, answers, LabelError)
 
     def _check_options(self) -> None:
         whole(self.batch_size, "batch_size", least=1)

@@ -17,7 +17,7 @@ from torch import Tensor
 from lastlayer.catalogue import card_of, split_name
 from lastlayer.cluster import Cluster
 from lastlayer.core.checks import a_path, choice, whole
-from lastlayer.core.names import class_name
+from lastlayer.core.names import class_name, joined
 from lastlayer.core.progress import Tell
 from lastlayer.data.corrections import Suspects
 from lastlayer.data.rows import CHOICES, Rows, Source, answers_of, corrected, read_rows
@@ -31,8 +31,7 @@ from lastlayer.evaluate.shard_survey import Survey, survey
 from lastlayer.evaluate.shard_tasks import Run, do, run_in_threads
 from lastlayer.evaluate.shards import Work, folder_of, in_words
 from lastlayer.evaluate.training_rows import Divided
-from lastlayer.heads import Head, make_head
-from lastlayer.heads.first_rows import LOOKED_AT
+from lastlayer.heads import make_head
 from lastlayer.heads.records import repeated_shards
 
 Path_ = str | os.PathLike[str]
@@ -196,18 +195,15 @@ def fit_shards(
         work = replace(work, selection=replace(selection, columns=found.columns))
         if width is not None and not accept_features:
             _look_at_first(clf, work, found)
-
-        def learn(head: Head, columns: Tensor) -> Head:
-            nonlocal found
-            made, found = work.learn(head, columns, found)
+        with clf.all_or_nothing():
+            own = clf.classes_of_shards(found.width, found.columns, list(found.counts))
+            clf.head_, found = work.learn(clf.head_, own, found)
+            clf.head_.class_names = clf.labels_.names
             prints = [about.print for about in found.abouts]
-            known = made.records.get("shards", [])
-            made.records["shards"] = list(dict.fromkeys([*known, *prints]))
-            return made
-
-        names = list(found.counts)
-        clf.take_in(found.width, found.columns, names, learn, lambda: in_words(found))
-        clf.note_maker(found.made_by)
+            known = clf.head_.records.get("shards", [])
+            clf.head_.records["shards"] = list(dict.fromkeys([*known, *prints]))
+            clf.note(in_words(found))
+            clf.note_maker(found.made_by)
         return clf
 
 
@@ -234,7 +230,7 @@ def _look_at_first(clf: HeadClassifier, work: Work, found: Survey) -> None:
     """Warn if the first rows of shards are of other features; what is broken is said later."""
     with suppress(LastLayerError):
         for z, _ in read_shard(found.shards[0], work.selection, found.abouts[0]):
-            clf.look_at(Divided(z, work.scale)[:LOOKED_AT], "learned")
+            clf.look_at(Divided(z, work.scale), "learned")
             break
 
 
@@ -313,7 +309,7 @@ def calibrate(
         accept_features: As ``fit`` takes it.
     """
     parts = _rows(clf, data, rows, embedding, label, accept_features)
-    _calibrate(clf, [clf.seen(part)[:2] for part in parts], living)
+    _calibrate(clf, [clf.seen(part) for part in parts], living)
 
 
 def forget(
@@ -352,7 +348,7 @@ def forget(
     if not len(y):
         raise DataError(f"there are no rows{f' of {only!r}' if only else ''} to forget")
     with clf.head_.lock:
-        clf.forget_rows(*clf.seen(part))
+        clf.forget_rows(*clf.seen(part), part.weight)
         _note(clf, "forgot", part, len(y))
     return len(y)
 
@@ -361,8 +357,7 @@ def _note(clf: HeadClassifier, did: str, part: Rows, rows: int) -> None:
     """Record in a sentence what a head did with rows, without a path of this machine."""
     split = f" {part.split}" if part.split else ""
     of = f" of {part.source}" if part.source else ""
-    said = f"{did} {rows}{split} row{'' if rows == 1 else 's'}{of}"
-    clf.head_.records["origin"] = [*clf.origin_, said]
+    clf.note(f"{did} {rows}{split} row{'' if rows == 1 else 's'}{of}")
 
 
 def _rows(
@@ -407,8 +402,7 @@ def merge(*heads: Path_ | HeadClassifier, accept_features: bool = False) -> Head
         except (MergeError, DataError) as error:
             raise MergeError(f"cannot merge {first} with {name}: {error}") from error
         rows.append(_learned(other))
-    said = f"merged {len(heads)} heads of {', '.join(rows[:-1])} and {rows[-1]} rows"
-    merged.head_.records["origin"] = [*merged.origin_, said]
+    merged.note(f"merged {len(heads)} heads of {joined(rows)} rows")
     return merged
 
 
@@ -438,7 +432,7 @@ def _forget_class(clf: HeadClassifier, name: str | None) -> int:
     label, counts = clf.labels_.called(name), clf.head_.class_counts
     forgotten = 0 if counts is None else int(counts[clf.labels_.names.index(str(label))])
     clf.forget_class(label)
-    clf.head_.records["origin"] = [*clf.origin_, f"forgot class {class_name(str(label))}"]
+    clf.note(f"forgot class {class_name(str(label))}")
     return forgotten
 
 

@@ -117,9 +117,14 @@ class ClassLabels:
         return ClassLabels.of(labels_of(names, np.result_type(*types).name))
 
     @property
+    def by_class(self) -> Array:
+        """The label of each class, in the order of the classes."""
+        return self.ordered[np.argsort(self.column)]
+
+    @property
     def names(self) -> list[str]:
         """The names of the classes."""
-        return list(map(str, self.ordered[np.argsort(self.column)].tolist()))
+        return list(map(str, self.by_class.tolist()))
 
     @property
     def kind(self) -> str:
@@ -130,6 +135,23 @@ class ClassLabels:
         if kind not in "Ubiuf":
             raise LabelError(f"labels must be text or numbers, got {self.ordered.dtype}")
         return "str" if kind == "U" else self.ordered.dtype.name
+
+
+def joint_answers(
+    one: Mapping[Any, Any], other: Mapping[Any, Any], error: type[LabelError | MergeError]
+) -> dict[Any, Any]:
+    """Return what labels stand for by two tables; refuse a label that stands for two things.
+
+    >>> joint_answers({"wren": "bird"}, {"pike": "fish"}, MergeError)
+    {'wren': 'bird', 'pike': 'fish'}
+    """
+    for label in one.keys() & other.keys():
+        if one[label] != other[label]:
+            raise error(
+                f"{short(label)} must stand for one label, got {short(one[label])} and "
+                f"{short(other[label])}"
+            )
+    return {**one, **other}
 
 
 def _is_number(name: str) -> bool:

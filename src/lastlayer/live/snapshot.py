@@ -5,7 +5,6 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from lastlayer.estimator import HeadClassifier
@@ -70,7 +69,7 @@ class Snapshot:
         self.in_features, self.n_classes = head.in_features, head.n_classes
         counts = head.class_counts
         self.rows = None if counts is None else int(counts.sum())
-        self.labels = clf.labels_.ordered[np.argsort(clf.labels_.column)].tolist()
+        self.labels = clf.labels_.by_class.tolist()
         self.seen = int(head.seen.sum())
         if head.calibration is not None:  # the last one there is, until another is made
             lives = head.calibration.living is not None
