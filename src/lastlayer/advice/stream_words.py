@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lastlayer.core.names import listed
+from lastlayer.core.tensors import row_hashes
 from lastlayer.evaluate.stream import Stream
 
 Floats = NDArray[np.float64]
@@ -25,7 +26,6 @@ AROUND = 20  # neighbours among which a near-copy stands out
 CHANCE = 0.01  # of the rows that stand out so without one
 ASKED_ROWS = 2_000  # of whose neighbours the labels are looked at
 AMONG_ROWS = 20_000
-HASHED = 1 << 20  # numbers at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,14 +191,7 @@ def _duplicates(stream: Stream) -> tuple[int, int, int]:
 
 
 def _hashes(z: Tensor) -> NDArray[np.int64]:
-    """Return a hash for each row: equal rows have equal ones, others hardly ever."""
-    random = np.random.default_rng(0)
-    factors = random.integers(1, 2**62, size=z.shape[1], dtype=np.int64) | 1
-    found = [
-        ((part.float() + 0.0).contiguous().numpy().view(np.int32) * factors).sum(axis=1)
-        for part in z.split(max(1, HASHED // z.shape[1]))  # −0 and 0 are the same
-    ]
-    return np.concatenate(found)
+    return np.fromiter(row_hashes(z), dtype=np.int64, count=len(z))
 
 
 def look_around(stream: Stream, seed: int = 0) -> tuple[tuple[int, ...], int, float]:

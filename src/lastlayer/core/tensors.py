@@ -17,8 +17,8 @@ _REAL = frozenset(
 )
 
 
-def check_dense(tensor: Tensor, what: str) -> None:
-    """Raise DataError for a tensor that is sparse, quantised, without values, or not real.
+def check_dense(tensor: Tensor, what: str, error: type[DataError | LabelError] = DataError) -> None:
+    """Refuse a tensor that is sparse, quantised, without values, or not real.
 
     >>> check_dense(torch.zeros(2, device="meta"), "features")
     Traceback (most recent call last):
@@ -27,13 +27,13 @@ def check_dense(tensor: Tensor, what: str) -> None:
     """
     if tensor.is_nested or tensor.layout != torch.strided:
         kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
-        raise DataError(f"{what} must be a dense tensor, got a {kind} one: use to_dense()")
+        raise error(f"{what} must be a dense tensor, got a {kind} one: use to_dense()")
     if tensor.dtype not in _REAL:
-        raise DataError(
+        raise error(
             f"{what} must be real numbers (float16 to float64, or integers), got {tensor.dtype}"
         )
     if tensor.is_meta:
-        raise DataError(f"{what} must have values, got a tensor on the device 'meta'")
+        raise error(f"{what} must have values, got a tensor on the device 'meta'")
 
 
 LARGEST = 1e60  # of a feature: sums of fourth powers of such numbers are still finite
@@ -119,7 +119,7 @@ def check_feature_kind(z: Tensor, in_features: int) -> None:
         hint = "" if isinstance(z, Tensor) else "; torch.as_tensor makes one of an array"
         raise DataError(f"features must be a floating-point tensor, got {kind(z)}{hint}")
     if z.layout is not torch.strided or z.is_meta or z.is_nested:
-        raise DataError(f"features must be a dense tensor with values, got {_form(z)}")
+        check_dense(z, "features")
     if z.dim() != 2:
         hint = ": for one sample, z[None]" if z.shape == (in_features,) else ""
         raise ShapeError(f"features must be (n, {in_features}), got {tuple(z.shape)}{hint}")
@@ -132,7 +132,7 @@ def check_label_kind(y: Tensor, n: int) -> None:
     if not isinstance(y, Tensor) or y.dtype not in _INTEGERS:
         raise LabelError(f"labels must be an integer tensor, got {kind(y)}")
     if y.layout is not torch.strided or y.is_meta or y.is_nested:
-        raise LabelError(f"labels must be a dense tensor with values, got {_form(y)}")
+        check_dense(y, "labels", LabelError)
     if y.shape != (n,):
         raise ShapeError(f"labels must be ({n},), one for each row, got {tuple(y.shape)}")
 
@@ -218,12 +218,6 @@ def row_hashes(rows: Tensor) -> Iterator[int]:
     for part in rows.split(max((1 << 20) // max(rows.shape[1], 1), 1)):
         plain = (part.detach().double() + 0.0).cpu().numpy()  # + 0.0: there is one zero
         yield from (hash(row.tobytes()) for row in plain)
-
-
-def _form(x: Tensor) -> str:
-    if x.is_nested:
-        return "a nested one"
-    return "one on the meta device" if x.is_meta else f"layout {x.layout}"
 
 
 def kind(x: object) -> str:
