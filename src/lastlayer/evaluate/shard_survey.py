@@ -2,8 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from lastlayer.data.feature_columns import unlike_columns
 from lastlayer.data.made_by import Maker, are_others, in_words
@@ -69,26 +68,15 @@ def survey(
         maker: what made the features that it has learned; None: any may have made those of shards.
     """
     tasks = [
-        {
-            "kind": "look",
-            "selection": asdict(selection),
-            "shards": [asdict(shard) for shard in shards[start : start + AT_ONCE]],
-        }
+        {"kind": "look", "selection": selection, "shards": shards[start : start + AT_ONCE]}
         for start in range(0, len(shards), AT_ONCE)
     ]
     found: dict[str, tuple[About, Counts] | LastLayerError] = {}
     for task, answer in run(tasks):
         for shard, one in zip(task["shards"], answer["looked"], strict=True):
-            found[shard["path"]] = (
-                error_of(one) if "error" in one else (_about(one["about"]), one["counts"])
-            )
+            found[shard.path] = error_of(one) if isinstance(one, dict) else one
     in_order = [(shard, found[shard.path]) for shard in shards]
     return _combine(in_order, skip, learned, tuple(selection.columns), maker)
-
-
-def _about(told: Mapping[str, Any]) -> About:
-    # On their way through a cluster, tuples may have become lists.
-    return About(**{**told, "columns": tuple(told["columns"])})
 
 
 def _combine(

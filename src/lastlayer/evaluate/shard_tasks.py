@@ -1,8 +1,8 @@
 """The work on shards, cut into tasks that any process on any machine can do.
 
-A task and its answer are plain data. What is learned travels through the folder of parts: a part is
-a head, written whole or not at all, under a name that was known before the shards were read. So it
-does not matter who did a task, or how often.
+A task and its answer are plain values. What is learned travels through the folder of parts: a part
+is a head, written whole or not at all, under a name that was known before the shards were read. So
+it does not matter who did a task, or how often.
 """
 
 import ctypes
@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,8 +22,7 @@ from lastlayer import errors
 from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.core.threads import one_core_each
 from lastlayer.data.shard_list import Shard
-from lastlayer.data.shard_rows import About, NamesOf, look_at, no_such_class, read_shard
-from lastlayer.data.tables.which_columns import Selection
+from lastlayer.data.shard_rows import About, Counts, NamesOf, look_at, no_such_class, read_shard
 from lastlayer.errors import FileFormatError, LastLayerError
 from lastlayer.heads import Head, head_of
 from lastlayer.heads.head_file import HeadFile
@@ -149,11 +147,10 @@ def _read_tensors(path: Path, name: str) -> tuple[dict[str, Tensor], dict[str, A
 
 
 def _look(task: Task, stop: Event) -> Answer:
-    selection, looked = Selection(**task["selection"]), []
-    for shard in (Shard(**one) for one in task["shards"]):
+    looked: list[tuple[About, Counts] | Answer] = []
+    for shard in task["shards"]:
         try:
-            about, counts = look_at(shard, selection)
-            looked.append({"about": asdict(about), "counts": counts})
+            looked.append(look_at(shard, task["selection"]))
         except LastLayerError as error:
             looked.append(_answer_of(naming(error, shard)))
     return {"looked": looked}
@@ -166,10 +163,9 @@ def _learn(task: Task, stop: Event) -> Answer:
         head, _ = read_part(Path(task["parts"]), task["begin"])
         head.disposable = True  # after an error it is read anew
         try:
-            for one, about in zip(task["shards"], task["abouts"], strict=True):
-                shard = Shard(**one)
+            for shard, about in zip(task["shards"], task["abouts"], strict=True):
                 if shard.path not in broken:
-                    _learn_one(head, shard, About(**about), task, stop)
+                    _learn_one(head, shard, about, task, stop)
             break
         except LastLayerError as error:
             if not task["skip"]:
@@ -184,7 +180,7 @@ def _learn_one(head: Head, shard: Shard, about: About, task: Task, stop: Event) 
     columns = {name: c for c, name in enumerate(head.class_names or ())}
     scale = task["feature_scale"]
     try:
-        for z, names in read_shard(shard, Selection(**task["selection"]), about):
+        for z, names in read_shard(shard, task["selection"], about):
             if stop.is_set():
                 raise CancelledError
             y = _columns(names, columns, shard)

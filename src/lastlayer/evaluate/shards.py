@@ -119,12 +119,11 @@ class Work:
         same = {"kind": "learn", "begin": begin_name, "parts": str(self.folder)}
         leaves: list[Task] = []
         for start, stop in _groups(found.shards, _group_bytes(found.shards, begin)):
-            mine = [asdict(shard) for shard in found.shards[start:stop]]
-            identity = {"begin": begin_name, "selection": asdict(self.selection), "shards": mine}
-            name = _digest({**identity, **how, "format": FORMAT})
-            abouts = [asdict(about) for about in found.abouts[start:stop]]
-            rest = {"abouts": abouts, "selection": asdict(self.selection)}
-            leaves.append({**same, **how, "name": name, "shards": mine, **rest})
+            mine, abouts = found.shards[start:stop], found.abouts[start:stop]
+            identity: Task = {"begin": begin_name, "shards": [asdict(shard) for shard in mine]}
+            identity |= {"selection": asdict(self.selection), **how, "format": FORMAT}
+            task = {**same, **how, "name": _digest(identity), "selection": self.selection}
+            leaves.append({**task, "shards": mine, "abouts": abouts})
         levels = [leaves]
         while len(levels[-1]) > 1:
             names = [task["name"] for task in levels[-1]]
@@ -149,7 +148,7 @@ class Work:
         self, levels: Sequence[Sequence[Task]], needed: set[str], found: Survey
     ) -> tuple[Head, Survey]:
         """Make the parts that are needed, level by level, and return the sum."""
-        rows = {task["name"]: sum(a["n"] for a in task["abouts"]) for task in levels[0]}
+        rows = {task["name"]: sum(about.n for about in task["abouts"]) for task in levels[0]}
         meter = Meter(found.n, self.progress)
         meter.reach(found.n - sum(rows[name] for name in rows.keys() & needed))
         for level in levels:
