@@ -1,5 +1,6 @@
 """The verb that trains a new head on features, or an existing one further."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from shutil import rmtree
 from typing import Annotated, Any
@@ -100,38 +101,23 @@ def fit(
             f"{head or like} keeps its settings: leave out {', '.join(sorted(wrong))}"
         )
     how: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
-    also = [name for name in (weight, answer) if name is not None]
-    found: Any = features
+    given |= {"broken": broken, "learned": learned, "ray": ray, "weight": weight, "answer": answer}
     outcome, folder = "nothing was written", parts
     if sharded := fitting.goes_by_shards(features, begin):
         folder = parts or place.with_name(f"{place.name}.parts")
         outcome = f"parts are in {folder}; rerun the same command to resume"
-    elif not further:
-        columns = [] if like is None else begin.column_names
-        found = read_rows(features, **how, also=also, columns=columns)
-        found = corrected(found, drop, relabel)
-    given |= {"drop": drop, "relabel": relabel} if sharded else {}
-    given |= {
-        **how,
-        "accept_features": accept_features,
-        "weight": weight,
-        "answer": answer,
-        "broken": broken,
-        "learned": learned,
-        "ray": ray,
-        "parts": folder,
-    }
-    before: list[str] = []
+        given |= {"drop": drop, "relabel": relabel}
+    given |= {**how, "parts": folder, "accept_features": accept_features}
+    found: Any = features
     with stopping(outcome), bar(f"{features}, {head or like}", show=sharded, unit="rows") as tell:
-        if further:
-            with fitting.changing(place if head is None else Path(head), place) as clf:
-                if not sharded:
-                    found = read_rows(features, **how, also=also, columns=clf.column_names)
-                    found = corrected(found, drop, relabel)
-                before = clf.origin_
-                fitting.fit(found, clf, **given, progress=tell)
-        else:
-            clf = fitting.fit(found, begin, **given, progress=tell)
+        with fitting.changing(Path(head or ""), place) if further else nullcontext(begin) as old:
+            known, said = getattr(old, "column_names", ()), len(getattr(old, "origin_", ()))
+            if not sharded:
+                also = [name for name in (weight, answer) if name is not None]
+                found = read_rows(features, **how, also=also, columns=known)
+                found = corrected(found, drop, relabel)
+            clf = fitting.fit(found, old, **given, progress=tell)
+        if not further:
             clf.save(place)
     # The parts are needed until the head is in its file.
     if folder is not None and parts is None:
@@ -139,7 +125,7 @@ def fit(
     if not (further or like or sharded or lr or feature_scale):
         print(_about_length(clf.head_, found[0].z), end="")
     rows_read = None if sharded else sum(len(part.z) for part in found)
-    _say_trained(clf, rows_read, further, len(before), held_out=calibration is not None)
+    _say_trained(clf, rows_read, further, said, held_out=calibration is not None)
     say_written(place)
 
 
