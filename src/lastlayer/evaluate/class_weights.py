@@ -37,14 +37,10 @@ def of_classes(
     labels: np.ndarray[Any, Any],
     whole: bool,
 ) -> Tensor | None:
-    """Return what a sample of each label weighs (k,); None: as much as any.
+    """Return what a sample of each of k labels weighs; None: as much as any.
 
-    Args:
-        asked: a table, "balanced", or None.
-        head: that learns them.
-        codes: (n,) of the labels of rows.
-        labels: (k,) what the codes stand for.
-        whole: whether these are all the rows that are ever learned.
+    Rows are given by ``codes`` (n,) of ``labels`` (k,); ``whole``: they are all that are ever
+    learned.
     """
     if asked is None:
         return None

@@ -39,17 +39,10 @@ def cost(
     answers: int,
     traced: int = 0,
 ) -> float:
-    """Estimate the cost of training and testing a head, in multiplications.
+    """Estimate the multiplications of learning ``n`` samples and answering ``n_test``.
 
-    Args:
-        head: its name, with its mask.
-        in_features: the size of a feature vector.
-        n_classes: how many classes there are.
-        n: samples that are learned.
-        n_test: samples that are predicted each time.
-        visits: how many samples a head trained by gradient sees, epoch after epoch.
-        answers: how often the head predicts the test samples.
-        traced: how often they are traced too.
+    A head trained by gradient sees ``visits`` samples, epoch after epoch. The test samples are
+    answered ``answers`` times, and traced ``traced`` times.
     """
     card, h, once = card_of(head), in_features, n_test * n_classes * in_features
     if card.by_gradient:

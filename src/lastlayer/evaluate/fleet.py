@@ -47,17 +47,9 @@ def train_fleet(
 
     The members of each schedule must have the same layers, gains and masks in the same order, so
     that their parameters form one tensor; learning rates, seeds and starts may differ. All
-    schedules must have the same number of tasks.
-
-    Args:
-        pool: the samples, on the device to train on.
-        schedules: S orders of tasks.
-        members: S lists of K members.
-        preset: "exact" or "paper".
-        rules: epochs and batches.
-        on_epoch: called with the number of sample visits after each epoch.
-        keep_vectors: whether to return the output vectors after each task too: T·N·h floats for
-            each member.
+    schedules must have the same number of tasks. Training is on the device of the pool;
+    ``on_epoch`` is called with the number of sample visits. ``keep_vectors`` returns the output
+    vectors after each task too: T·N·h floats for each member.
     """
     fleet = launch(pool, members, preset)
     columns = pool.test_columns().to(pool.z.device)

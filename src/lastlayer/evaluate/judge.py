@@ -78,17 +78,11 @@ def judge(
 ) -> Judgement:
     """Let candidates learn the stream, and record their predictions for the held-out rows.
 
-    Args:
-        stream: the stream.
-        heads: the candidates; None: all heads, and wider maps where there are as many rows and the
-            time is short.
-        seed: decides which rows are held out.
-        splits: the splits to use instead.
-        vectors_of: heads trained by gradient whose output vectors are kept.
-        rates: learning rates that are already known; None: find them.
-        curves: whether to score heads along the stream too, in as many splits as make 500 rows,
-            and to time their predictions.
-        progress: called with the work done and the total.
+    Without ``heads`` all are candidates, and wider maps where there are as many rows and the time
+    is short. ``seed`` decides which rows are held out, unless ``splits`` says. Of heads trained by
+    gradient, those in ``vectors_of`` keep their output vectors, and learning rates that are not in
+    ``rates`` are looked for. ``curves`` scores heads along the stream too, in as many splits as
+    make 500 rows, and times their predictions.
 
     >>> import lastlayer as ll
     >>> from lastlayer.evaluate.stream import lay_out

@@ -40,17 +40,12 @@ def feed(
     Such a head learns in the first epoch of a task; later epochs change neither it nor its score.
     It is asked after the tasks that ``asked_after`` says; its counts after others are −1.
     A head behind a feature map gets the same map in every order of the same tasks: ``map_rows``
-    says which rows fix it. Heads that ignore order are scored once for each set of tasks.
+    says which rows fix it. Heads that ignore order are scored once for each set of tasks: what
+    single tasks taught is kept in so many bytes of ``memory``, so that other orders can reuse it.
 
-    Args:
-        pool: the samples, on the device to learn on.
-        schedules: orders of tasks; ``repeat`` is for heads trained by gradient.
-        head: the name of a head with ``passes = 1``.
-        preset: "exact" or "paper".
-        rules: epochs and batches.
-        keep_vectors: whether to return the output vectors of a linear head after each task too.
-        on_task: called with the number of samples after each task of each schedule.
-        memory: bytes to spend on what single tasks taught, so that other orders can reuse it.
+    The head, one with ``passes = 1``, learns on the device of the pool. ``keep_vectors`` returns
+    the output vectors of a linear one after each task too; ``on_task`` is called with the number of
+    samples after each task of each schedule.
     """
     make = partial(make_head, head, pool.z.shape[1], pool.n_classes, preset=preset)
     _check_rows(head, schedules)

@@ -40,9 +40,7 @@ _LARGE, _LARGEST = 4 << 20, 32 << 20  # bytes of a block; glibc's own setting en
 def do(task: Task, stop: Event | None = None) -> Answer:
     """Do a task; an error of ours is an answer, too.
 
-    Args:
-        task: what to do.
-        stop: once it is set, the answer is no longer needed: no further piece is learned.
+    Once ``stop`` is set, the answer is no longer needed, and no further piece is learned.
     """
     try:
         return _DO[task["kind"]](task, stop or Event())
@@ -55,10 +53,8 @@ def run_in_threads(
 ) -> Iterator[tuple[Task, Answer]]:
     """Do tasks on this machine, and yield each with its answer as soon as it is done.
 
-    Args:
-        tasks: what to do.
-        threads: how many at a time, of one core each; None: as many as there are cores. A single
-            task is done with all of PyTorch's threads.
+    So many threads, or as many as there are cores, have one core each; a single task is done with
+    all of PyTorch's threads.
     """
     threads = min(len(tasks), threads or cores())
     if threads <= 1 or all(task["kind"] == "look" for task in tasks):

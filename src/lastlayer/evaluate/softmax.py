@@ -55,14 +55,8 @@ def reference(
     that gets most held-out rows right (the largest of equally good ones); the final training uses
     all rows. It takes 8 bytes for each row and (mapped) feature, and at most 300 passes over the
     data for each of nine trainings; a few dozen are usual. A class without rows is never predicted.
-
-    Args:
-        z: features (n, h).
-        y: labels (n,) below ``n_classes``.
-        n_classes: how many classes there are.
-        map: a fitted feature map to train behind.
-        seed: decides which rows are held out.
-        quick: train in float32 and stop at a gradient ten times as large: half the memory and time.
+    ``map`` is a fitted feature map to train behind. ``quick`` trains in float32 and stops at a
+    gradient ten times as large: half the memory and time.
 
     >>> z = torch.tensor([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
     >>> found = reference(z, torch.tensor([0, 0, 0, 1, 1, 1]), n_classes=2)
@@ -90,13 +84,8 @@ def retrained_accuracy(
 ) -> float:
     """Train a softmax regression until it converges, and return its accuracy on the test rows.
 
-    Args:
-        data: training and test features.
-        label: the column that is learned.
-        n_classes: of that column.
-        device: where to train.
-        rows: of the training features; None: all.
-        map: of the features, if it is trained behind one.
+    It learns the column ``label``, of ``rows`` of the training features or of all, behind ``map``
+    if there is one.
     """
     part = slice(None) if rows is None else rows
     n = len(data.train) if rows is None else len(rows)

@@ -117,12 +117,9 @@ def lay_out(
     scenario: str | ScenarioSpec | Scenario | None,
     group: str | None = None,
 ) -> Stream:
-    """Lay a stream out.
+    """Lay a stream out; without a scenario everything comes at once.
 
-    Args:
-        data: training and test features, or training features alone.
-        scenario: what ``ll.compare`` takes, or a Scenario of these data; None: all at once.
-        group: the label column that says which source a row comes from.
+    The label column ``group`` says which source a row comes from.
 
     >>> import lastlayer as ll
     >>> stream = lay_out(ll.load_features("cifar10"), "incremental:3")
@@ -141,10 +138,13 @@ def lay_out(
     if isinstance(spec, ScenarioSpec):
         spec, notes = _evenly(spec, train)
     both = whole if isinstance(whole, Features) else _TrainOnly(train, train)
-    found = _build(spec, both)
+    if isinstance(spec, Scenario):
+        found = spec
+    else:
+        found = iid(both) if spec is None else spec.build(both, order=0)
     y = train.labels[found.label]
     n_classes = 1 + int(y.max())
-    names = _names(whole, found.label, n_classes)
+    names = whole.names[found.label] if whole is not None else tuple(map(str, range(n_classes)))
     known = {
         split: rows if rows is not None and found.label in rows.labels else None
         for split, rows in fresh.items()
@@ -169,13 +169,10 @@ def lay_out(
 
 
 def splits_of(stream: Stream, seed: int = 0, n: int | None = None) -> list[Split]:
-    """Hold out a fifth of the rows, several times where that is few.
+    """Hold out a fifth of the rows in each of ``n`` splits; five in a row hold out each row once.
 
-    Args:
-        stream: the stream.
-        seed: decides which rows.
-        n: how many splits; None: one, or with fewer than 2,000 held-out rows as many as make
-            2,000 of them, from 5 to 10. Five in a row hold out each row once.
+    Without ``n`` there is one, or with fewer than 2,000 held-out rows as many as make 2,000 of
+    them, from 5 to 10.
     """
     task, rows = stream.task_of, stream.rows
     most = min(MOST_HELD, max(FEW, MOST_LOGITS / stream.n_classes))
@@ -193,8 +190,8 @@ def splits_of(stream: Stream, seed: int = 0, n: int | None = None) -> list[Split
             seed=seed + number // round(1 / PART),
         )
         made.append(_split(stream, rows[held]))
-        if n is None and not number:
-            wanted = _how_many(len(made[0].held))
+        if n is None and not number and (rows_held := len(made[0].held)) < FEW:
+            wanted = min(MOST_SPLITS, max(5, math.ceil(FEW / rows_held)))
     return made
 
 
@@ -226,10 +223,6 @@ def judged_by(stream: Stream, rows: FeatureSet) -> tuple[Stream, Split]:
     for task, own in reversed(list(enumerate(stream.tasks))):
         arrival[stream.y[own]] = task
     return whole, Split(stream.tasks, torch.arange(n, n + m), rows.z, arrival[y])
-
-
-def _how_many(held: int) -> int:
-    return 1 if held >= FEW else min(MOST_SPLITS, max(5, math.ceil(FEW / held)))
 
 
 def _split(stream: Stream, held: Tensor) -> Split:
@@ -267,20 +260,6 @@ def _evenly(spec: ScenarioSpec, train: FeatureSet) -> tuple[ScenarioSpec, tuple[
         f"{', '.join(map(str, sizes))}."
     )
     return replace(spec, tasks=sizes), (note,)
-
-
-def _build(spec: ScenarioSpec | Scenario | None, both: Features | _TrainOnly) -> Scenario:
-    if isinstance(spec, Scenario):
-        return spec
-    return iid(both) if spec is None else spec.build(both, order=0)
-
-
-def _names(
-    whole: Features | TrainingFeatures | None, label: str, n_classes: int
-) -> tuple[str, ...]:
-    if whole is not None:
-        return tuple(whole.names[label])
-    return tuple(map(str, range(n_classes)))
 
 
 def _named_tasks(stream: Stream, spec: object, whole: Features | TrainingFeatures | None) -> Stream:

@@ -37,11 +37,7 @@ def in_order(
 ) -> Iterator[tuple[Tensor, ...]]:
     """Yield the rows to learn (n,) in the order of the data; those on disk a batch at a time.
 
-    Args:
-        z: features.
-        of: their labels, and what else belongs to each row.
-        size: of a batch.
-        learned: which rows are to be learned.
+    With the features goes ``of``: their labels, and what else belongs to each row.
     """
     parts = (t.split(size) for t in (*of, learned))
     for *some, wanted in zip(z.split(size), *parts, strict=True):

@@ -24,9 +24,9 @@ Penalty = float | Literal["auto", "gcv"]
 class RidgeHead(StatisticsHead):
     """Least squares on one-hot targets with an intercept, from counts, means and one scatter.
 
-    With S the within-class scatter and μ̄ the overall mean: G = S + Σ n_c (μ_c − μ̄)(μ_c − μ̄)ᵀ, and
-    w_c = (G + λ·tr(G)/h·I)⁻¹ n_c (μ_c − μ̄), intercept n_c/n − w_cᵀμ̄. Where nothing varies every
-    w_c is zero, and the largest class wins. It is not the paper's, and has no presets.
+    With S the within-class scatter and μ̄ the overall mean: G = S + Σ n_c (μ_c − μ̄)(μ_c − μ̄)ᵀ,
+    and w_c = (G + λ·tr(G)/h·I)⁻¹ n_c (μ_c − μ̄), intercept n_c/n − w_cᵀμ̄. Where nothing varies
+    every w_c is zero, and the largest class wins. It is not the paper's, and has no presets.
 
     Args:
         in_features: the size h of a feature vector.
