@@ -100,6 +100,8 @@ class AllOrNothing:
             self._module.__dict__["_under_way"] = None
         for log in self._logs:
             log.end()
+        # What a module was names this change in turn, and would live on until garbage is collected.
+        self._before = []
 
     def undo(self) -> None:
         """Put everything back; it may be begun again where an interrupt cuts it short."""

@@ -14,6 +14,7 @@ from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.moments import (
     TINY,
     add_gram,
+    lower_zeros,
     symmetric,
 )
 from lastlayer.heads.statistics.possible import (
@@ -67,7 +68,7 @@ class ClassStatistics(Precise):
         self.register_buffer("count", torch.zeros(n_classes, dtype=torch.float64))
         try:
             self.register_buffer("mean", torch.zeros(n_classes, h, dtype=torch.float64))
-            self.register_buffer("scatter", torch.zeros(shape, dtype=torch.float64))
+            self.register_buffer("scatter", lower_zeros(shape))
         except (RuntimeError, TypeError, OverflowError, MemoryError):
             raise OptionError(
                 f"statistics of {n_classes} classes of {h} features do not fit into memory"

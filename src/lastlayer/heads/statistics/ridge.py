@@ -117,7 +117,8 @@ class RidgeHead(StatisticsHead):
         centre, mean = s.overall_mean(), s.mean
         apart = torch.where((count > 0)[:, None], mean - centre, 0)
         cross = (apart * count[:, None]).mT
-        gram = s.pooled_scatter() + cross @ apart
+        gram = s.pooled_scatter()
+        gram += cross @ apart  # in place: of a wide map, each such matrix is large
         share = count / n
         spread = n * (1 - float(share.square().sum()))
         return centre, share, Moments(gram, cross, spread, n, self._samples())
@@ -139,7 +140,7 @@ class RidgeHead(StatisticsHead):
         else:
             within = s.pooled_scatter() * (n / s.total)
         cross = apart.mT * each
-        gram = within + cross @ apart
+        gram = within.add_(cross @ apart)
         return centre, share, Moments(gram, cross, n * (1 - 1 / n_classes), n, self._samples())
 
     def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:

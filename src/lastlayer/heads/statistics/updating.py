@@ -16,6 +16,7 @@ from lastlayer.heads.statistics.moments import (
     alone_in_class,
     chosen,
     group,
+    lower_copy,
     measured_from,
     pieces,
     room,
@@ -267,14 +268,18 @@ def _overwrite(
 def _own_scatter(s: "ClassStatistics") -> None:
     """Let a change write to a copy of the one scatter, and leave the other as it was.
 
-    The two take turns: a copy into fresh memory takes much longer.
+    The two take turns: a copy into fresh memory takes much longer. There is only one of a large
+    scatter, and only half of that.
     """
     if s.kind not in ("pooled", "running") or not s.log.open or s.log.copied:
         return
-    copy = torch.empty_like(s.scatter) if s.second is None else s.second
-    copy.copy_(s.scatter)
-    s.second = s.scatter if copy.numel() <= _SECOND else None
-    s.scatter = copy
+    if s.scatter.numel() > _SECOND and s.scatter.is_cpu:
+        s.scatter = lower_copy(s.scatter)
+    else:
+        copy = torch.empty_like(s.scatter) if s.second is None else s.second
+        copy.copy_(s.scatter)
+        s.second = s.scatter if copy.numel() <= _SECOND else None
+        s.scatter = copy
     s.log.copied = True
 
 
