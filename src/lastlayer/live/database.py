@@ -34,6 +34,7 @@ SCHEMA = f"""
         id TEXT NOT NULL UNIQUE, since REAL NOT NULL, type TEXT NOT NULL, z BLOB NOT NULL,
         digest BLOB NOT NULL, note TEXT, answer TEXT NOT NULL
     );
+    CREATE INDEX waiting_row ON waiting (digest);
     PRAGMA application_id = {APPLICATION};
     PRAGMA user_version = {FORMAT};
     COMMIT;

@@ -1,16 +1,19 @@
 """A group of changes in the making: names are looked up, changes applied, refusals drop out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from lastlayer.errors import FileFormatError, NotWaitingError, TakenError
-from lastlayer.live.entry import AWAIT, DROP, FOLD, FORGET, LABEL, LEARN, Entry
+from lastlayer.live.entry import AWAIT, DROP, FOLD, FORGET, LABEL, LEARN, Entry, Rows
 from lastlayer.live.store import Group, Kept, Store, Waiting, check_same
 from lastlayer.live.working import Working
 
+TYPES = (np.float16, np.float32, np.float64)  # of rows
 RECENT = 1000  # answers with a label of which the share of right ones is shown
 
 
@@ -81,6 +84,8 @@ class Making:
                 self._fold()
             self._working.apply(entry)
             self._accept([asked])
+            if entry.kind == FORGET:
+                self._drop_copies(entry)
 
     def _before(self, name: str, digest: bytes) -> dict[str, Any] | None:
         if name in self._named:
@@ -137,6 +142,13 @@ class Making:
         except TakenError:
             return TakenError(f"'{name[:200]}' has its label: forget it with its rows and labels")
         return NotWaitingError(f"no input waits for a label under the id '{name[:200]}'")
+
+    def _drop_copies(self, entry: Entry) -> None:
+        """Let no row wait that is forgotten: its bytes would stay in the store."""
+        digests = [Entry(AWAIT, row).digest(self._store.secret) for row in _as_sent(entry.z)]
+        self.group.done += self._store.copies(digests)
+        gone = set(digests)
+        self.group.waiting = [(e, d) for e, d in self.group.waiting if d not in gone]
 
     def _settle(self, name: str, mine: Entry | None) -> None:
         if mine is None:
@@ -214,3 +226,12 @@ class Making:
         facts["score"] = {
             "answers": score["answers"] + 1, "right": score["right"] + right, "recent": recent,
         }  # fmt: skip
+
+
+def _as_sent(z: Rows) -> Iterator[Rows]:
+    """Yield each row (1, h) in every type that it may have been sent in."""
+    for kind in TYPES:
+        with np.errstate(over="ignore"):
+            other = z.astype(kind)
+        same = (other.astype(z.dtype) == z).all(axis=1)
+        yield from np.split(other[same], int(same.sum())) if same.any() else ()

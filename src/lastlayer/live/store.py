@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -206,6 +206,13 @@ class Store:
     def waiting(self, name: str) -> tuple[Waiting, bytes] | None:
         """Return the row that waits under an id, with its digest."""
         return next(self._waiting("WHERE id = ?", name), None)
+
+    def copies(self, digests: Sequence[bytes]) -> list[str]:
+        """Return the ids of rows that wait and have one of some digests."""
+        if not any(self._select("SELECT 1 FROM waiting LIMIT 1")):
+            return []
+        same = "SELECT id FROM waiting WHERE digest = ?"
+        return [name for digest in digests for (name,) in self._select(same, digest)]
 
     def all_waiting(self) -> Iterator[Waiting]:
         """Yield all rows that wait, the oldest first."""
