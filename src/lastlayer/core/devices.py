@@ -10,8 +10,7 @@ from lastlayer.errors import OptionError
 def choose_device(name: str) -> torch.device:
     """Return the device that a name stands for; refuse a GPU where there is none.
 
-    Args:
-        name: ``cpu``, ``cuda``, or ``auto``: a GPU if PyTorch finds one, else the CPU.
+    ``auto`` is a GPU if PyTorch finds one, else the CPU.
     """
     expect(name, str, "device", "'auto', 'cpu' or 'cuda'")
     found = torch.cuda.is_available()

@@ -32,10 +32,8 @@ NAMES = 1000  # of a folder, among which a misspelt one is looked for
 def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator[Path]:
     """Yield the path of a file to read; every error inside the block names that file.
 
-    Args:
-        path: The file. It must be an ordinary one: a pipe or a device might never end.
-        what: What it should be, such as "a .npz file".
-        hint: What to do about it, added to a message.
+    It must be an ordinary one: a pipe or a device might never end. Messages say ``what`` it should
+    be, such as "a .npz file", and end with a ``hint`` of what to do.
 
     >>> with reading("nothing.npz", "a .npz file") as path:
     ...     path.read_bytes()

@@ -81,12 +81,8 @@ class Bar:
     """Draws progress on stderr: a bar on a terminal, elsewhere a line now and then.
 
     It is called with the work done and all there is, from any thread. The time left goes by our
-    meter: rich's own goes by the last moments, and swings.
-
-    Args:
-        title: what stands before the bar; it may change.
-        unit: what is counted, such as "images": how many there are, and how many a second.
-        console: where to draw.
+    meter: rich's own goes by the last moments, and swings. The title may change; with a unit, such
+    as "images", it shows how many there are, and how many a second.
     """
 
     def __init__(self, title: str = "", unit: str = "", console: Console | None = None) -> None:

@@ -154,10 +154,8 @@ def read_bytes(
 def load_tensors(path: Path, what: str, refused: str) -> Any:
     """Load what ``torch.save`` wrote, tensors and plain values alone: nothing in it can run.
 
-    Args:
-        path: The file.
-        what: What it holds, should it grow beyond what its size allows.
-        refused: What to say of a file that is damaged, or holds anything else.
+    Messages call its content ``what``, and ``refused`` is all that they say of a file that is
+    damaged, or holds anything else.
     """
     if zipfile.is_zipfile(path):
         check_archive(path, what)
@@ -172,10 +170,6 @@ class TensorStream:
     """A file of ours that is read some rows at a time, and verified by the time that it is closed.
 
     Each byte is read once. What was read is only known to be right when ``verify`` has returned.
-
-    Args:
-        path: the file.
-        kind: which kind of file it must be.
     """
 
     def __init__(self, path: Path, kind: str) -> None:

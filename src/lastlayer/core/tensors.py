@@ -163,20 +163,10 @@ def ends(y: Tensor) -> tuple[int, int]:
 def check_batch(
     z: Tensor, y: Tensor, in_features: int, device: torch.device, trusted_from: int | None = None
 ) -> tuple[Tensor, Tensor, int]:
-    """Refuse a batch that cannot be learned; return it on the device, with its largest label.
+    """Refuse a batch that cannot be learned; return it on the device, with its largest label or −1.
 
-    It waits for the device once at most.
-
-    Args:
-        z: features (n, in_features).
-        y: their classes (n,).
-        in_features: the size of a feature vector.
-        device: where they are needed.
-        trusted_from: a batch of as many rows stays where it lies, and whoever learns from it
-            checks its values on the way; None: no batch does.
-
-    Returns:
-        The features, the classes as int64, and the largest class, −1 of an empty batch.
+    It waits for the device once at most. A batch of ``trusted_from`` rows or more stays where it
+    lies, and whoever learns from it checks its values on the way.
     """
     check_feature_kind(z, in_features)
     n = z.shape[0]

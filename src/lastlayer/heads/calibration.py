@@ -315,11 +315,8 @@ def fit_temperature(logits: Tensor, y: Tensor) -> float:
     """Return the temperature whose probabilities have the least log loss on rows not learned.
 
     Targets are smoothed by the weight of one row in n + 2, so that rows that are all answered
-    rightly do not make every answer certain. Where nothing can be told, it is 1.
-
-    Args:
-        logits: (n, n_classes); a column without any finite number takes no part.
-        y: (n,) classes whose columns take part.
+    rightly do not make every answer certain. Where nothing can be told, it is 1. A column of the
+    logits (n, n_classes) without any finite number takes no part; those of the classes y (n,) do.
     """
     takes_part = (logits > -torch.inf).any(dim=0)
     place = (takes_part.cumsum(0) - 1)[y]

@@ -90,12 +90,9 @@ def _weighted(
 
 
 def merge(head: H, other: H, columns: Tensor | None = None) -> H:
-    """Return what a head that had observed the data of both would be.
+    """Return what a head that had observed the data of both would be, numbered as the first is.
 
-    Args:
-        head: the first, whose numbers of classes and order of columns the merged one has.
-        other: the second.
-        columns: (h,) which column of ``other`` is each column of ``head``; None: the same one.
+    ``columns`` (h,) says which column of ``other`` each column of ``head`` is; None: the same one.
     """
     _check_alike(head, other)
     check_able(head, "merges", "be merged")

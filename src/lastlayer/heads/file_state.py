@@ -19,12 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_state(make: Callable[[int], "Head"], state: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that no head of these settings can have.
-
-    Args:
-        make: makes such a head with some classes.
-        state: the tensors by name.
-    """
+    """Refuse tensors, by name, that no head can have which is made like this with some classes."""
     blank = _without_memory(make, 0)
     if wrong := sorted(blank.keys() ^ state.keys()):
         which = "lacks" if wrong[0] in blank else "has no use for"

@@ -158,8 +158,7 @@ class Readout(NamedTuple):
 class FirstRows:
     """Looks at the first rows that a head is shown, until there are enough to tell.
 
-    Args:
-        again: whether to try again with later rows where the head has learned too little to tell.
+    ``again``: where the head has learned too little to tell, later rows are tried.
 
     >>> from lastlayer import load_features, make_head
     >>> train, test = load_features("cifar10").train, load_features("cifar10").test.z.double()

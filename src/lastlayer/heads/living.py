@@ -56,13 +56,9 @@ class Living:
     def follow(
         self, temperature: float, novelty: Tensor, evidence: Tensor, y: Tensor
     ) -> tuple[Self, float]:
-        """Return what it is after some rows, and the temperature then.
+        """Return what it is after some rows (n,) of classes y, and the temperature then.
 
-        Args:
-            temperature: the one in force.
-            novelty: (n,) of each row.
-            evidence: (n, n_classes) what probabilities are the softmax of, after the temperature.
-            y: (n,) its class.
+        ``evidence`` (n, n_classes) is what probabilities are the softmax of, after the temperature.
         """
         made = self._turn_away(novelty.double().tolist())
         begin, wait = 0, self.rows % BLOCK

@@ -53,15 +53,9 @@ class Reference:
     def of(
         cls, z: Tensor, y: Tensor, novelty: Tensor, wrong: Tensor, ahead: Array, n_classes: int
     ) -> Self:
-        """Sum up rows of a calibration.
+        """Sum up rows (n, h) of a calibration; ``wrong`` (n,): they were answered wrongly.
 
-        Args:
-            z: features (n, h).
-            y: their classes (n,).
-            novelty: of each row (n,).
-            wrong: whether it was answered wrongly (n,).
-            ahead: how far another class was ahead (n,), of the function of this name.
-            n_classes: how many classes there are.
+        How far another class was ahead of each (n,) is told by the function of this name.
         """
         u, own, strange = projected(z), y.cpu().numpy(), novelty.cpu().numpy()
         order = np.lexsort((-strange, own))
@@ -132,11 +126,8 @@ def ahead(logits: Tensor, y: Tensor) -> Array:
     """Return how far the best other class is ahead of the right one (n,): from −1 to 1.
 
     In parts of the way from the lowest logit of the row to the highest: a head that only becomes
-    surer leaves it as it is. 0 where nothing can be told.
-
-    Args:
-        logits: (n, n_classes); −∞ counts as the lowest finite one.
-        y: (n,) the right classes, all below n_classes.
+    surer leaves it as it is. 0 where nothing can be told. Of the logits (n, n_classes) −∞ counts as
+    the lowest finite one; the right classes y (n,) are all below n_classes.
 
     >>> ahead(torch.tensor([[4.0, 1.0, 0.0], [0.0, 1.0, 4.0]]), torch.tensor([0, 1])).tolist()
     [-0.75, 0.75]

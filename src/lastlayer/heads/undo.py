@@ -173,12 +173,9 @@ class Log:
             self._entries.pop()
 
     def keep(self, tensor: Tensor, rows: Tensor | None = None, old: Tensor | None = None) -> None:
-        """Keep some rows of a tensor that is about to change in place, or the whole of it.
+        """Keep some rows (k,) of a tensor that is about to change in place, or the whole of it.
 
-        Args:
-            tensor: what will be written to.
-            rows: (k,) which rows; None: all.
-            old: (k, …) what they are, if that is known already and stays as it is.
+        ``old`` (k, …) is what they are, if that is known already and stays as it is.
         """
         if self.open:
             if old is None:

@@ -10,14 +10,10 @@ CLIP = 10.0
 
 
 def step(members: Members, z: Tensor, y: Tensor, share: Tensor | None = None) -> None:
-    """Take one step of SGD with momentum on one mini-batch per stream.
+    """Take one step of SGD with momentum on one mini-batch per stream: z (S, n, h), y (S, n).
 
-    Args:
-        members: whose state is changed.
-        z: (S, n, h) features.
-        y: (S, n) their classes.
-        share: (S, n) the weight of each sample in its batch's mean loss; None: 1/n. A stream
-            whose shares are all zero does not move: batches of different sizes are padded with 0.
+    ``share`` (S, n) is the weight of each sample in its batch's mean loss; None: 1/n. A stream
+    whose shares are all zero does not move: batches of different sizes are padded with 0.
     """
     # The gradients are written out in closed form: autograd would build a graph at every step, and
     # could not train thousands of members at once. Tests compare them with autograd's.

@@ -27,16 +27,8 @@ def initial_parameters(
     Rows are kaiming normal and a bias as nn.Linear's; γ_i = ‖A_i‖. Under "exact" a linear layer
     starts at zero. Under "paper" the layers that are nn.Linear inside may start with its own
     uniform rows, as they did in the authors' code until September 2021 (docs/decisions/9).
-    Numbers are drawn class by class, so that more classes leave the first ones unchanged.
-
-    Args:
-        layer: a name in ``lastlayer.layers.LAYERS``.
-        n_classes: how many rows.
-        in_features: the size of a row.
-        preset: "exact" or "paper".
-        seed: of the rows.
-        start: "paper" only: "uniform" or "normal"; None: the layer's default.
-        gain: of weight_norm: "unit" or "frozen"; None: its default.
+    Numbers are drawn class by class, so that more classes leave the first ones unchanged. ``start``
+    and ``gain`` are the options of ``GradientHead``; None: the layer's default.
     """
     uniform = preset == "paper" and HEADS[layer].start(start) == "uniform"
     if preset == "exact" and layer in ZERO_ROWS:

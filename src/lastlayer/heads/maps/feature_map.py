@@ -26,13 +26,7 @@ class FeatureMap(Precise, ABC):
     The projection is drawn from the seed alone, and saved with the head: no other machine or
     version need draw the same numbers. Of rows as they are, the scale of the features is measured
     once, by ``fit``; until then ``centre`` and ``scale`` are empty. A map of unit rows depends on
-    no row.
-
-    Args:
-        in_features: the size h of a feature vector.
-        width: the size of a mapped one.
-        seed: of the projection.
-        rows: "as_is", or "unit": each is scaled to length 1 first.
+    no row: each is scaled to length 1 first.
     """
 
     copies_share = True

@@ -62,14 +62,8 @@ def candidates(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield all pairs that can be among the k nearest, for each query in the order of the rows.
 
-    Args:
-        squared: (n, k), the squared distances to beat; ∞ to begin with.
-        queries: (n, h).
-        rows: the rows, in the same frame.
-        frame: of these queries and rows.
-
-    Yields:
-        Numbers of queries and numbers of rows, at most about ``PAIRS`` at once.
+    They are numbers of queries and numbers of rows, at most about ``PAIRS`` at once. ``squared``
+    (n, k) are the squared distances to beat, ∞ to begin with.
     """
     q, k = _scale(queries, frame), squared.shape[1]
     norm = q.square().sum(1, keepdim=True)

@@ -38,13 +38,9 @@ def nobody(n: int, k: int, device: torch.device) -> Nearest:
 
 
 def extend(nearest: Nearest, queries: Tensor, rows: Tensor, first: int = 0) -> Nearest:
-    """Return the nearest among the rows behind ``nearest`` and further ones.
+    """Return the nearest among the rows behind ``nearest``, at first ``nobody``, and further ones.
 
-    Args:
-        nearest: the k nearest of each query so far; ``nobody`` to begin with.
-        queries: (n, h).
-        rows: (m, h), the rows with numbers ``first``, ``first`` + 1 …, above all earlier ones.
-        first: the number of the first row.
+    The rows (m, h) have the numbers ``first``, ``first`` + 1 …, above all earlier ones.
 
     >>> rows = torch.tensor([[0.0], [5.0], [7.0]])
     >>> extend(nobody(1, 2, rows.device), torch.tensor([[6.0]]), rows).row
@@ -165,11 +161,6 @@ class FixedQueries:
 
     Dropping a row that is not among a query's nearest changes nothing for it. So after rows were
     dropped, queries that lost a neighbour look at all rows, and the others only at new ones.
-
-    Args:
-        queries: (n, h).
-        k: how many rows.
-        memory: whose rows.
 
     >>> memory = Memory(1)
     >>> fixed = FixedQueries(torch.tensor([[0.0], [9.0]]), 1, memory)

@@ -16,12 +16,8 @@ _TILE = 1 << 22  # elements of the largest array made on the way
 class Budget(Resizable):
     """Cuts the classes of a memory to size; what it keeps of a class never depends on others.
 
-    Args:
-        size: how many rows a class that is cut keeps.
-        limit: how many rows a class may have without being cut.
-        keep: "central" keeps the rows with the least summed distance to their class, "random" a
-            uniform sample of all that came, whatever the batches, "first" the earliest.
-        seed: of the random choice.
+    A class that has more rows than ``limit`` keeps ``size`` of them. ``keep`` is as ``KnnHead``
+    takes it.
     """
 
     priority: Tensor  # (n,) float64, for each row of the memory: the least are kept at random

@@ -17,9 +17,6 @@ class Memory(nn.Module):
     Rows are kept as they arrive, float16 ones in float16; rows of another type widen the memory.
     ``state_dict`` holds the filled part only, and loads into a memory of any size.
 
-    Args:
-        in_features: the size h of a feature vector.
-
     >>> memory = Memory(2)
     >>> memory.append(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), torch.tensor([7, 8]))
     >>> memory.keep(torch.tensor([1]))

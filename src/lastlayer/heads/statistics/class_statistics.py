@@ -39,12 +39,9 @@ class ClassStatistics(Precise):
     again. Rows of small batches are copied and wait; ``fold`` adds them together. Changes are made
     in place, and can be undone where they are part of an ``AllOrNothing`` block.
 
-    Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
-        scatter: keep "none" but the sum of squared distances for each class, one (h, h) "pooled"
-            over all classes or one "per_class" (n_classes · h² · 8 bytes), or the "running" one of
-            the paper's code, Σ t/(t+1) · v vᵀ, v from the mean of its class before sample t.
+    Of the scatter, "none" keeps only the sum of squared distances for each class, "pooled" one
+    (h, h) over all classes, "per_class" one for each (n_classes · h² · 8 bytes), and "running" the
+    one of the paper's code, Σ t/(t+1) · v vᵀ, v from the mean of its class before sample t.
     """
 
     symmetric = ("scatter",)

@@ -71,9 +71,8 @@ def whiten(root: Tensor, rows: Tensor) -> Tensor:
 class Mahalanobis:
     """How far inputs are from the nearest class mean, in deviations that all classes share.
 
-    Args:
-        root: (h, h) the Cholesky factor of the shared covariance.
-        means: (k, h) of the classes that were seen.
+    ``root`` (h, h) is the Cholesky factor of their covariance; ``means`` (k, h) are of the classes
+    that were seen.
     """
 
     def __init__(self, root: Tensor, means: Tensor) -> None:
@@ -103,12 +102,8 @@ class RelativeMahalanobis:
     differ in as many directions as there are classes, so with a = MΣ⁻¹z it is
     min_c (m_cᵀΣ⁻¹m_c − 2 a_c) + aᵀ(P⁻¹ + MΣ⁻¹Mᵀ)⁻¹a: to answer takes no square matrix of the size
     of a wide map. Where there are more classes than features, the last term is zᵀ(Σ⁻¹ − T⁻¹)z:
-    nor one of the size of very many classes.
-
-    Args:
-        root: (h, h) the Cholesky factor of the shared covariance Σ.
-        means: (k, h) of the classes that were seen.
-        shares: (k,) of the classes in the data, p.
+    nor one of the size of very many classes. ``root`` and ``means`` are as ``Mahalanobis`` takes
+    them, ``shares`` (k,) those of the classes in the data.
     """
 
     def __init__(self, root: Tensor, means: Tensor, shares: Tensor) -> None:

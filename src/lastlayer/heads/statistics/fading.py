@@ -24,12 +24,6 @@ class FadingStatistics(Precise):
     Counts are effective: m fading samples are worth (Σw)²/Σw² equally weighted ones, which is
     tanh(m·a/2)/tanh(a/2) with a = log 2/half_life. Their sum is the count of the scatter, divided
     among the classes in proportion to their own counts.
-
-    Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
-        scatter: keep none, or one (h, h) for all classes.
-        half_life: samples after which a sample counts half.
     """
 
     symmetric = ("scatter",)

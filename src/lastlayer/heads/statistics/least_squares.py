@@ -110,8 +110,6 @@ class _LowRank(Reduced):
     """
 
     def __init__(self, gram: Tensor, cross: Tensor) -> None:
-        from scipy.linalg import lapack  # noqa: PLC0415  (CPU only)
-
         factor, pivots, rank, _ = lapack.dpstrf(gram.numpy().copy().T, lower=1, overwrite_a=1)
         rank = max(int(rank), 1)
         lower = gram.new_zeros(len(gram), rank)
@@ -197,9 +195,7 @@ def surprise(moments: Moments, reduced: Reduced, penalty: float, noise: float = 
 def ridge(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
     """Solve (G + λI) W = Q; return W (h, n_classes) and λ.
 
-    Args:
-        moments: of the data.
-        penalty: relative to the mean eigenvalue of G; None: that of ``choose_penalty``.
+    The penalty is relative to the mean eigenvalue of G; None: that of ``choose_penalty``.
     """
     if penalty is None:
         reduced = reduce(moments)

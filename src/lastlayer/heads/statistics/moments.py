@@ -48,10 +48,8 @@ def group(y: Tensor, n_classes: int, weight: Tensor | None = None) -> Groups:
 def sums(rows: Tensor, groups: Groups, norms: Tensor | None = None) -> Tensor:
     """Add up the rows (n, h) of each class, times their weights, in float64 (k, h).
 
-    Args:
-        rows: on a CPU they are widened part by part: there may be any number of them.
-        groups: their classes.
-        norms: (n,) on a CPU, where their norms are written on the way.
+    On a CPU they are widened part by part, so there may be any number of them, and their norms are
+    written to ``norms`` (n,) on the way.
     """
     k, (n, h) = groups.classes.numel(), rows.shape
     if not rows.is_cpu and _SLIM * k <= h:
@@ -261,12 +259,7 @@ def running_deviations(z: Tensor, groups: Groups, before: Tensor, mean: Tensor) 
 
     The running means are one cumulative sum per class: sort by class, sum, and subtract each
     class's start. Before a class's first sample the mean is zero, so that sample stays as it is.
-
-    Args:
-        z: (n, h).
-        groups: their classes.
-        before: (k,) how many samples each class had.
-        mean: (k, h) and their means.
+    Each class had so many samples ``before`` (k,), of this ``mean`` (k, h).
     """
     by_class = torch.argsort(groups.place, stable=True)
     place = groups.place[by_class]

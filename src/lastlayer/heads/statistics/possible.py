@@ -52,11 +52,9 @@ def check_whole_classes(
 def slack(before: Tensor, count: Tensor, away: float, worn: float = 0.0) -> Tensor:
     """Return how wrong rounding may have made sums of squares: anything smaller may be zero.
 
-    Args:
-        before: the sums, before anything was taken off.
-        count: of how many samples.
-        away: how wrong a mean may be; a square of size q, off by e, is wrong by 2e√q + e².
-        worn: how wrong adding up has left them.
+    They are those of ``count`` samples, ``before`` anything was taken off. A mean may be wrong by
+    ``away``: a square of size q, off by e, is wrong by 2e√q + e². ``worn`` is how wrong adding up
+    has left them.
     """
     whole = before.clamp(min=0)
     off = 2 * away * (whole * count).sqrt() + count * away**2
@@ -66,13 +64,9 @@ def slack(before: Tensor, count: Tensor, away: float, worn: float = 0.0) -> Tens
 def check_scatter(lower: Tensor, directions: int, least: float, c: int | None = None) -> None:
     """Refuse a scatter that no samples have: one with a negative direction, or with too many.
 
-    For one row at d from the mean of n, this is dᵀS⁺d ≤ 1 − 1/n with d in the range of S.
-
-    Args:
-        lower: (h, h) the lower triangle of what remains.
-        directions: in how many the samples that remain can vary.
-        least: what may be rounding.
-        c: the class that it is of, if it is of one alone.
+    For one row at d from the mean of n, this is dᵀS⁺d ≤ 1 − 1/n with d in the range of S. Of what
+    remains, ``lower`` (h, h) is the lower triangle, of class ``c`` if of one alone; its samples can
+    vary in so many ``directions``, and what is below ``least`` may be rounding.
     """
     h = lower.shape[0]
     least = max(least, h * _EPS * float(lower.diagonal().abs().max()))  # as a factor needs it
@@ -96,11 +90,8 @@ def check_scatter(lower: Tensor, directions: int, least: float, c: int | None = 
 def check_spread(left: Tensor, count: Tensor, least: Tensor, weighted: bool) -> None:
     """Refuse sums of squares (n_classes, …) that are negative, or that one sample alone has.
 
-    Args:
-        left: what remains.
-        count: (n_classes,) how many samples remain.
-        least: (n_classes, …) what may be rounding.
-        weighted: whether some weighed other than whole numbers: then two may count as one.
+    They are ``left`` of so many samples; what is below ``least`` may be rounding. ``weighted``:
+    some weighed other than whole numbers, so that two may count as one.
     """
     few = (count == 0 if weighted else count <= 1).reshape(-1, *(1 for _ in left.shape[1:]))
     bad = (left < -least) | (few & (left > least))

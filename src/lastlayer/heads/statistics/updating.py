@@ -64,15 +64,10 @@ def update(
     weight: Tensor | None = None,
     look: bool = False,
 ) -> None:
-    """Add or remove a batch, piece by piece, with one matrix product for each.
+    """Add or remove (``sign`` 1 or −1) a batch, piece by piece, with one matrix product for each.
 
-    Args:
-        s: the statistics.
-        z: features (n, h).
-        y: their classes (n,).
-        sign: 1 to add, −1 to remove.
-        weight: what each row weighs (n,), above 0, in float64; None: 1.
-        look: whether the values are not yet known to be finite: they are looked at on the way.
+    Rows weigh ``weight`` (n,), above 0, in float64; None: 1. ``look``: their values are not yet
+    known to be finite, and are looked at on the way.
     """
     _own_scatter(s)
     most = rows_at_once(z.shape[1], s.device)
@@ -155,13 +150,8 @@ def _add_alone(
 ) -> None:
     """Move means by the only rows of their classes, where m is d: fewer steps, the same rows r.
 
-    Args:
-        s: the statistics.
-        z: (…, h) the batch.
-        y: (a,) different classes.
-        which: (a,) the rows of the batch that are theirs.
-        moved: (a, h) where r is written.
-        log: whether what is overwritten may have to be put back.
+    The rows ``which`` (a,) of the batch are those of the classes y (a,), all different; r is
+    written to ``moved`` (a, h). ``log``: what is overwritten may have to be put back.
     """
     old, before = _rows_of(s, y, log), s.count[y]
     n = before[:, None]

@@ -14,11 +14,7 @@ def most_waiting(h: int) -> int:
 
 
 class WaitingRows:
-    """Memory for rows in float64 and their labels; their owner knows how many there are.
-
-    Args:
-        like: (…, h) of whose width, type and device the rows are.
-    """
+    """Memory for rows as wide as others, and their labels; the owner knows how many there are."""
 
     def __init__(self, like: Tensor) -> None:
         self.most = most_waiting(like.shape[1])

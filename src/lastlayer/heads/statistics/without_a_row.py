@@ -71,12 +71,7 @@ class Shrunk:
 
 
 class SharedWithout:
-    """Logits by the covariance that all classes share, each row left out.
-
-    Args:
-        s: statistics with a pooled scatter.
-        asked: the shrinkage of the head.
-    """
+    """Logits by the covariance that all classes share, pooled and shrunk, each row left out."""
 
     def __init__(self, s: ClassStatistics, asked: float | Literal["oas"]) -> None:
         self.s, self.shrunk = s, Shrunk(s, asked)
