@@ -54,13 +54,7 @@ def columns_in_order(z: Z, columns: Sequence[str], wanted: Sequence[str], rule: 
     """Return features with their columns in an order given by name; refuse other columns.
 
     Names may be missing on either side. A single name is that of a column of vectors, and says
-    nothing of their order.
-
-    Args:
-        z: Features (n, h).
-        columns: What their columns are called.
-        wanted: The names in their order.
-        rule: What the columns must be, for the message.
+    nothing of their order. The message says by which rule columns are refused.
     """
     if min(len(wanted), len(columns)) < 2 or list(columns) == list(wanted):
         return z

@@ -84,11 +84,7 @@ def find_test(
 ) -> tuple[dict[str, T], float | None]:
     """Return the splits with a test set among them; or the one that there is, and what to draw.
 
-    Args:
-        splits: What there is, by name.
-        test: The part of each class to draw as test where there is no split; 0.2 if not given.
-        seed: Decides that draw.
-        say: Is told what is done.
+    That is the part ``test`` of each class, 0.2 if not given. What is done is told to ``say``.
     """
     found = dict(splits)
     if "validation" in found and "test" not in found:
@@ -104,10 +100,9 @@ def find_test(
 
 
 def encode_columns(splits: Mapping[str, Columns]) -> tuple[dict[str, dict[str, Tensor]], Names]:
-    """Number the labels of all splits; a class has the same number in all of them.
+    """Return the labels' numbers by split and column, and the names of the classes by column.
 
-    Returns:
-        The numbers by split and column, and the names of the classes by column.
+    A class has the same number in all splits.
     """
     first = next(iter(splits.values()))
     for split, columns in splits.items():

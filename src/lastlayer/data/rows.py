@@ -76,16 +76,9 @@ def read_rows(
 ) -> list[Rows]:
     """Return the rows of features, by name, file or object, or of a table, split by split.
 
-    Args:
-        source: ``Features``, the name or file of some, or a file that ``lastlayer import`` takes;
-            rows that were read before are given back.
-        rows: ``train``, ``validation``, ``test`` or ``all``; a table without a split has one kind.
-        embedding: The column, prefix or range of columns of a table that holds the embeddings.
-        label: The label column, if not the usual one.
-        labelled: Whether there must be labels.
-        columns: What to take as embeddings of a table that has columns of these names, where it
-            does not say by itself.
-        also: Further columns to read, of any type.
+    Rows that were read before are given back; a table without a split has one kind. What is meant
+    of a table, or of the label columns of features, is said as in a ``Selection``, where ``also``
+    is called domains.
     """
     choice(rows, CHOICES, "rows")
     if isinstance(source, list):
@@ -196,10 +189,7 @@ def corrected(
 ) -> list[Rows]:
     """Return rows without the suspects of an audit, or with the labels that it suggests.
 
-    Args:
-        parts: Rows of one split, the one that was audited.
-        drop: The table of an audit, or its file: these rows are left out.
-        relabel: Such a table: these rows take the suggested labels.
+    They are the rows of the one split that was audited.
     """
     given = [None if s is None else Corrections.read(s) for s in (relabel, drop)]
     if not any(given):

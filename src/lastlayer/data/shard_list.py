@@ -70,14 +70,11 @@ def is_sharded(source: object) -> bool:
 
 
 def list_shards(source: Sharded, rows: str = "train", embedding: str | None = None) -> list[Shard]:
-    """List the shards of a folder, a pattern or a list, in the order of their names.
+    """List the shards of a folder or a pattern by their names, those of a list in its order.
 
-    Args:
-        source: A folder, a pattern such as ``shards/*.parquet``, or files in their order. Where a
-            file has that very name, it is the file, not a pattern.
-        rows: ``train``, ``validation``, ``test`` or ``all``: where files or folders are named for
-            a split, only those of that one are listed.
-        embedding: Which of clip-retrieval's folders of embeddings, if there are several.
+    Where a file has the very name of a pattern, it is the file. Where files or folders are named
+    for a split, only those of the ``rows`` asked for are listed. ``embedding`` is one of
+    clip-retrieval's folders, if there are several.
     """
     if isinstance(source, list | tuple):
         if not source:

@@ -36,13 +36,7 @@ class Piece(NamedTuple):
 
 
 class TableRows:
-    """The rows and columns of a table that a selection means.
-
-    Args:
-        table: The table.
-        selection: What is meant.
-        beside: The table of the labels, where that is another one.
-    """
+    """The rows and columns of a table that a selection means; its labels may lie in another."""
 
     def __init__(self, table: Table, selection: Selection, beside: Table | None = None) -> None:
         self.table, self.labels, self.selection = table, beside or table, selection
@@ -169,11 +163,7 @@ def _joined(pieces: list[Piece]) -> Piece:
 def stacked(table: Table, one: Chosen, read: Columns, start: int = 0) -> Array:
     """Return the embeddings (n, h), of one column of vectors or of many of numbers.
 
-    Args:
-        table: Where they are from.
-        one: Which columns they are.
-        read: What was read of them.
-        start: The first row that was read, for messages.
+    ``start`` is the first row that was read, for messages.
     """
     names = one.embedding
     for name in names:
@@ -215,12 +205,9 @@ def no_embedding() -> OptionError:
 def read_splits(
     tables: Mapping[str, Table], selection: Selection, say: Say = lambda sentence: None
 ) -> dict[str, Piece]:
-    """Read every split that there is; under "" one that is still to be drawn from.
+    """Read every split of what ``open_table`` returns; under "" one that is to be drawn from.
 
-    Args:
-        tables: What ``open_table`` returns.
-        selection: Which columns are meant.
-        say: Is told what is done, sentence by sentence.
+    What is done is told to ``say``, sentence by sentence.
     """
     selection = replace(selection, rows="all")
     splits = (

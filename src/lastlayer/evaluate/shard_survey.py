@@ -57,15 +57,10 @@ def survey(
     learned: int | None,
     maker: Maker | None = None,
 ) -> Survey:
-    """Survey all shards; one that cannot be read or differs from the others is refused or left out.
+    """Survey all shards; one that cannot be read or differs from the others is refused.
 
-    Args:
-        shards: in their order.
-        selection: which rows and columns are meant; those that a head has learned by name.
-        run: does tasks.
-        skip: whether to leave such a shard out.
-        learned: the width of features that a head has learned; None: the one that most shards have.
-        maker: what made the features that it has learned; None: any may have made those of shards.
+    ``skip`` leaves it out instead. The width of features is the ``learned`` one, or the one that
+    most shards have. They must be made by ``maker``, or by one and the same; None: by any.
     """
     tasks = [
         {"kind": "look", "selection": selection, "shards": shards[start : start + AT_ONCE]}

@@ -133,10 +133,7 @@ def open_frame(frame: Any, source: str = "the frame") -> Table:
 def _lazy(path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = None) -> Table:
     """Return the table of a file, which may not grow too much in memory.
 
-    Args:
-        path: of the file.
-        lazy: the table.
-        footer: says how large the table is before it is read; None: as the first rows are.
+    How large it is the footer says before it is read; without one, the first rows do.
     """
 
     def check(columns: Sequence[str]) -> Footer | None:
@@ -233,9 +230,7 @@ def _arrays(
 def _as_array(series: pl.Series, start: int = 0) -> Array:
     """Return a column of lists as (n, h), of numbers as they are, of anything else as text.
 
-    Args:
-        series: The column, or a piece of it.
-        start: Its first row, for messages.
+    ``start`` is the first row of a piece of it, for messages.
     """
     _refuse_missing(series, start)
     if isinstance(series.dtype, pl.List):

@@ -44,9 +44,7 @@ def open_npz(path: Path) -> Table:
 def open_npy(path: Path, alone: bool = False) -> Table:
     """Open an array; those beside it, and .txt files of one label a line, are further columns.
 
-    Args:
-        path: The file.
-        alone: Whether to leave out what lies beside it.
+    ``alone`` leaves out what lies beside it.
     """
     files = {path.stem: path}
     if not alone:

@@ -42,8 +42,7 @@ SUFFIXES = tuple(_OPEN)
 def open_table(path: str | os.PathLike[str]) -> dict[str, Table]:
     """Open a file by its suffix, or a folder that ``save_to_disk`` of datasets made.
 
-    Returns:
-        The one table that there is, under "", or those of a folder with splits by their names.
+    The one table that there is comes under "", those of a folder with splits by their names.
     """
     path = a_path(path)
     if path.is_dir():

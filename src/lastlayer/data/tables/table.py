@@ -11,28 +11,19 @@ from lastlayer.errors import DataError, ShapeError
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
-# Reads columns of numbers and columns of labels: how many rows at a time (None: all of them), and
-# how many at most are needed (None: all of them).
+# Reads columns of numbers and columns of labels, which may be of any type: about how many rows at a
+# time (None: all of them), and how many at most are needed (None: all of them).
 Stream = Callable[[Sequence[str], Sequence[str], int | None, int | None], Iterator[Columns]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """What a file, or a frame in memory, has in its columns.
+    """What a file, or a frame in memory, has in its columns."""
 
-    Args:
-        source: What it is called in messages.
-        columns: The number of dimensions of each column, in the file's order; 2: a row has a
-            vector in it.
-        stream: Reads columns of numbers, and columns of labels, which may be of any type, in
-            pieces of about as many rows as asked for.
-        known_width: Returns how many numbers a row of a column has, without reading it; None where
-            that is not known.
-    """
-
-    source: str
-    columns: Mapping[str, int]
+    source: str  # what it is called in messages
+    columns: Mapping[str, int]  # the dimensions of each, in the file's order; 2: a row is a vector
     stream: Stream
+    # How many numbers a row of a column has, without reading it; None where that is not known.
     known_width: Callable[[str], int | None] = lambda name: None
 
     def read(self, numbers: Sequence[str], labels: Sequence[str]) -> Columns:
@@ -49,15 +40,10 @@ class Table:
         rows: int | None = None,
         most: int | None = None,
     ) -> Iterator[Columns]:
-        """Read some columns, at most that many rows at a time.
+        """Read some columns, at most that many rows at a time; None: as many as there are.
 
         Only that many are in memory, unless the file is of a kind that can only be read whole.
-
-        Args:
-            numbers: Columns of numbers.
-            labels: Columns of labels.
-            rows: How many at a time; None: as many as there are.
-            most: Only the first rows, at most this many, are needed; None: all are.
+        ``most``: only the first rows, at most so many, are needed.
         """
         for name in (*numbers, *labels):
             look_up(name, self.columns, "column")

@@ -24,33 +24,21 @@ SPLITS = ("split", "subset", "partition", "set")
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows and columns of a table, a features file or of shards are meant.
+    """Which rows and columns of a table, a features file or of shards are meant."""
 
-    Args:
-        rows: ``train``, ``validation``, ``test`` or ``all``.
-        embedding: The column of embeddings, or columns by prefix (``z_*``) or range
-            (``z_0:z_383``); None: the only one that there is.
-        label: The column to learn; None: one that is named y, label or target.
-        split: The column that says to which split a row belongs; None: one that is named so; "":
-            none.
-        domains: Further columns to keep as labels.
-        labelled: Whether there must be labels.
-        text: Whether the "embedding" is a text that is still to be embedded.
-        columns: The names of columns that were learned, in their order: of a table that has them,
-            they are the embedding where nothing else says which columns are.
-        only_other: Whether the only other column is the label, whatever it is called: for those who
-            say which it was.
-    """
-
-    rows: str = "train"
+    rows: str = "train"  # or validation, test, all
+    # A column of vectors, or columns of numbers by prefix (z_*) or range (z_0:z_383); None: the
+    # only one that there is.
     embedding: str | None = None
-    label: str | None = None
-    split: str | None = None
-    domains: Sequence[str] = ()
-    labelled: bool = True
-    text: bool = False
+    label: str | None = None  # the column to learn; None: one that is named y, label or target
+    split: str | None = None  # says to which split a row belongs; None: one named so; "": none
+    domains: Sequence[str] = ()  # further columns to keep as labels
+    labelled: bool = True  # whether there must be labels
+    text: bool = False  # whether the "embedding" is a text that is still to be embedded
+    # Names of columns that were learned, in their order: of a table that has them, they are the
+    # embedding where nothing else says which columns are.
     columns: Sequence[str] = ()
-    only_other: bool = False
+    only_other: bool = False  # whether the only other column is the label, whatever it is called
 
     def __post_init__(self) -> None:
         """Refuse names of columns that are not text."""
@@ -86,9 +74,8 @@ def parted(name: str) -> tuple[str, str]:
 def choose(table: Table, selection: Selection) -> dict[str, Chosen]:
     """Find the columns that are meant, for each split that has columns of its own.
 
-    Returns:
-        Under "train", "validation" and "test" what a table with ``z_train`` and ``z_test`` has;
-        under "" what any other has.
+    A table with ``z_train`` and ``z_test`` has them under "train", "validation" and "test", any
+    other under "".
     """
     embedding, domains = selection.embedding, selection.domains
     if by_split := _by_split(table, embedding):
