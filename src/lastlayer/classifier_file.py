@@ -19,13 +19,7 @@ T = TypeVar("T")
 
 
 def write_classifier(path: Path_, settings: Mapping[str, Any], fitted: Mapping[str, Any]) -> None:
-    """Write what makes a classifier, and what it has learned.
-
-    Args:
-        path: the file.
-        settings: the arguments of ``HeadClassifier``.
-        fitted: its attributes.
-    """
+    """Write what makes a classifier, the arguments of ``HeadClassifier``, and its attributes."""
     head: Head = fitted["head_"]
     options, seed = settings["options"] or {}, settings["random_state"]
     kept = dict(settings) | {
@@ -56,9 +50,7 @@ def write_classifier(path: Path_, settings: Mapping[str, Any], fitted: Mapping[s
 def read_classifier(path: Path_, make: Callable[..., T]) -> T:
     """Read what ``write_classifier`` wrote, or any head's file.
 
-    Args:
-        path: the file.
-        make: makes the classifier of its settings; what was fitted becomes its attributes.
+    ``make`` makes the classifier of its settings; what was fitted becomes its attributes.
     """
     file = read_head(path)
     head = head_of(file, path)

@@ -48,13 +48,9 @@ class Interval:
 class Scores:
     """Right answers of heads on the same held-out rows, with bootstrap intervals.
 
-    Rows held out in several splits count once for each, and are drawn together; so are the rows of
-    one source.
-
-    Args:
-        right: by name, 1 where an answer (m,) is right, over all splits, one after another.
-        unit: (m,) which of the rows are drawn together.
-        seed: of the draws.
+    ``right`` has 1 where an answer (m,) is right, over all splits, one after another; ``unit`` (m,)
+    says which of the rows are drawn together: those held out in several splits, and those of one
+    source.
 
     >>> right = {name: torch.tensor([True, True, True, False]) for name in "ab"}
     >>> scores = Scores(right, unit=np.arange(4))
@@ -143,14 +139,7 @@ class Choice:
 
 
 def choose(stream: Stream, judgement: Judgement, needs: Needs, seed: int = 0) -> Choice:
-    """Choose among the candidates that were judged.
-
-    Args:
-        stream: the stream.
-        judgement: the candidates' answers.
-        needs: the constraints.
-        seed: of the bootstrap.
-    """
+    """Choose among the candidates that were judged; the seed is that of the bootstrap."""
     names = list(judgement.verdicts)
     if not names:
         why = "; ".join(f"{name}: {text}" for name, text in judgement.left_out.items())
@@ -208,12 +197,8 @@ def much_cheaper(name: str, other: str, size: tuple[int, int, int]) -> bool:
     It keeps no rows where the other keeps them all, or learns in one pass where the other needs
     many, and answers with at most twice the work; or it is no worse in this, and takes a tenth of
     the work or a tenth of the memory, and of the other at most twice as much. Nor does it take
-    longer before it answers again after a change, by more than a moment.
-
-    Args:
-        name: the one.
-        other: the other.
-        size: of features, the classes, and the rows that are learned.
+    longer before it answers again after a change, by more than a moment. The size is that of
+    features, the number of classes, and the number of rows that are learned.
 
     >>> much_cheaper("random_slda", "qda", (384, 150, 15_000))
     True

@@ -74,13 +74,9 @@ def retrained(
 ) -> References:
     """Train the references on the rows that the candidates learned from, all at once.
 
-    Args:
-        stream: the stream.
-        judgement: of the candidates; the references predict the same rows.
-        head: the advised one.
-        seed: of the references' own held-out rows.
-        by: the pair that is advised in place of it, as it answers the same rows.
-        at_once: whether to train heads that depend on the order of their data on everything too.
+    They predict the same rows as the candidates; the seed is that of their own held-out rows. The
+    pair ``by`` is advised in place of the head. ``at_once``: heads that depend on the order of
+    their data are trained on everything too.
     """
     heads = [name for name in dict.fromkeys([head, LINEAR]) if name in judgement.verdicts]
     right: Rights = {name: judgement.right(name) for name in heads}

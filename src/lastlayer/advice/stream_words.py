@@ -50,11 +50,7 @@ class Description:
 
 
 def describe(stream: Stream, seed: int = 0) -> Description:
-    """Describe a stream.
-
-    Args:
-        stream: the stream.
-        seed: of the shuffling, and of the rows that are looked at if there are many.
+    """Describe a stream; the seed decides which rows are looked at, and how they are shuffled.
 
     >>> import lastlayer as ll
     >>> from lastlayer.evaluate.stream import lay_out

@@ -135,12 +135,8 @@ def informative(z: Tensor, unsure: Tensor, count: int) -> Tensor:
     What a row would still tell is its uncertainty times its leverage: what the rows chosen so far
     leave unexplained of it, as a Gaussian process of the same rows would have it, its kernel as
     wide as rows are apart. Each pick adds a column to the Cholesky factor of their kernel, a change
-    of rank one, so that copies of it, exact or near, tell nearly nothing any more.
-
-    Args:
-        z: (n, h).
-        unsure: (n,) from 0, sure, to 1.
-        count: how many.
+    of rank one, so that copies of it, exact or near, tell nearly nothing any more. ``unsure`` (n,)
+    is from 0, sure, to 1.
 
     >>> z = torch.tensor([[3.0, 0.0], [3.0, 0.1], [0.0, 2.0], [-3.0, 0.0], [0.0, -9.0]])
     >>> informative(z, torch.tensor([1.0, 0.9, 0.8, 0.1, 0.1]), 2).tolist()

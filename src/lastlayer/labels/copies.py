@@ -21,11 +21,7 @@ class Pair(NamedTuple):
 
 
 class Copies:
-    """Which rows are equal, with the same label or with another one.
-
-    Args:
-        z: (n, h).
-        y: (n,).
+    """Which rows z (n, h) of labels y (n,) are equal, with the same label or with another one.
 
     >>> copies = Copies(torch.tensor([[1.0], [1.0], [1.0], [2.0]]), torch.tensor([0, 0, 1, 1]))
     >>> copies.times.tolist(), [(pair.row, pair.other) for pair in copies.contradicting()]
@@ -59,13 +55,9 @@ class Copies:
 
 
 def near_copies(z: Tensor, y: Tensor, candidates: Tensor, usual: float) -> list[Pair]:
-    """Return candidates whose nearest row of another label is much nearer than is usual.
+    """Return candidates (m,) whose nearest row of another label is much nearer than is usual.
 
-    Args:
-        z: (n, h) all rows.
-        y: (n,) their labels.
-        candidates: (m,) the rows to look from.
-        usual: the usual distance of two rows of a class.
+    ``usual`` is the usual distance of two rows of a class.
     """
     if not len(candidates) or not usual > 0:
         return []

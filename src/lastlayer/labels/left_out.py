@@ -19,12 +19,8 @@ KEPT = 1 << 24  # logits that are kept rather than computed again
 class LeftOut:
     """A head that has learned all rows, asked about each as if it had not.
 
-    Args:
-        name: of the head.
-        z: (n, h) float16 or float32; it may lie on disk.
-        y: (n,) classes 0…k − 1, each with a row.
-        seed: of what is random in the head.
-        **options: of the head.
+    The rows z (n, h), float16 or float32, may lie on disk; each of the classes 0…k − 1 has one. The
+    seed is that of what is random in the head.
     """
 
     def __init__(self, name: str, z: Tensor, y: Tensor, seed: int, **options: Any) -> None:

@@ -31,12 +31,9 @@ class Look(NamedTuple):
 class Likelihood:
     """The labels of some rows, as likely as log τ, logit ε, logit ω and log β make them.
 
-    Args:
-        logits: (n, k), from the largest of their row, divided by what τ is measured in.
-        y: (n,).
-        pairs: (k, k) truth by label.
-        votes: (n, k) logits of another judge, times β; without them there are three numbers.
-        own: log τ of a head that is right about itself.
+    The logits (n, k) are measured from the largest of their row, and divided by what τ is measured
+    in; ``pairs`` (k, k) are truth by label; ``votes`` (n, k) are the logits of another judge, times
+    β, without which there are three numbers; ``own`` is log τ of a head that is right about itself.
 
     >>> rows = Likelihood(np.array([[0.0, -9.0]] * 50), np.array([0] * 49 + [1]), 1 - np.eye(2))
     >>> f"{rows.best(np.array([0.0, -3.0, 0.0]))[1].share:.3f}"
@@ -106,11 +103,8 @@ class Likelihood:
     def best(self, start: Array, fixed: tuple[int, ...] = ()) -> tuple[Array, Look]:
         """Return the numbers near a start under which the labels are least surprising.
 
-        Steps are Newton's, with Fisher's curvature, damped where they lead nowhere.
-
-        Args:
-            start: where the search begins.
-            fixed: numbers that stay as they are.
+        Steps are Newton's, with Fisher's curvature, damped where they lead nowhere. The ``fixed``
+        ones of the numbers stay as they are.
         """
         x = np.clip(start, *LIMITS[: len(start)].T)
         at, damping = self.look(x), 1e-3

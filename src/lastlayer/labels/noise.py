@@ -47,11 +47,8 @@ class Noise:
     ) -> "Noise":
         """Fit it to the logits (n, k) and labels (n,) of some rows, k at least 2.
 
-        Args:
-            logits: of the rows.
-            y: their labels.
-            pairs: of classes, as in the model; None: in proportion to how alike these are.
-            own: the temperature of a head that is right about itself.
+        Without ``pairs`` of classes, those of the model are in proportion to how alike these are;
+        ``own`` is the temperature of a head that is right about itself.
         """
         k = logits.shape[1]
         rows = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
@@ -79,11 +76,7 @@ class Noise:
     ) -> tuple[tuple[float, float, float], float]:
         """Return the share of wrong labels where another judge has a say, and the surprise.
 
-        Args:
-            logits: (n, k) as it was fitted to.
-            y: (n,).
-            votes: (n, k) logits of the other judge.
-            pairs: (k, k) truth by label.
+        The logits (n, k) are as it was fitted to, the votes (n, k) those of the other judge.
         """
         scaled = self._scaled(logits).numpy()
         both = Likelihood(scaled, y.numpy(), pairs.numpy(), votes.numpy(), self.own)
@@ -107,12 +100,7 @@ class Noise:
         return torch.softmax(self._scaled(logits) / torch.exp(self.numbers[0]), dim=1)
 
     def wrong(self, p: Tensor, y: Tensor) -> Tensor:
-        """Return how probable it is (n, k) that a label is wrong and the row of each class.
-
-        Args:
-            p: their probabilities (n, k).
-            y: their labels (n,).
-        """
+        """Return how probable it is (n, k) that labels are wrong and their rows of each class."""
         k = len(self.pairs)
         alike = torch.sigmoid(self.numbers[2])
         any_other = (1 - torch.eye(k, dtype=torch.float64)) / (k - 1)

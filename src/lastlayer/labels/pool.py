@@ -34,14 +34,9 @@ def pieces(
     pool: Source | Tensor, rows: str, embedding: str | None, also: Sequence[str],
     columns: Sequence[str] = (),
 ) -> Iterator[Piece]:  # fmt: skip
-    """Yield the rows of a pool in their order.
+    """Yield the rows of a pool in their order: a table piece by piece, and all of its splits.
 
-    Args:
-        pool: A tensor (n, h), or what ``predict`` takes; tables are read piece by piece.
-        rows: Which split of features; a table is taken whole.
-        embedding: The columns of a table that hold the embeddings.
-        also: Further columns to yield.
-        columns: The names of the columns that a head has learned, in their order.
+    ``also`` are further columns to yield, ``columns`` those that a head has learned, in order.
     """
     choice(rows, CHOICES, "rows")
     if isinstance(pool, Tensor):
@@ -80,9 +75,6 @@ def _cut(split: str, z: Tensor, also: dict[str, Array]) -> Iterator[Piece]:
 
 class Kept:
     """The rows of a pool with the largest scores, at most so many, whatever the pool's size.
-
-    Args:
-        most: how many are kept.
 
     >>> kept = Kept(2)
     >>> piece = Piece("", 0, torch.tensor([[5.0], [6.0], [7.0]]), {})

@@ -47,11 +47,7 @@ class Beside(NamedTuple):
 
 
 def fit(found: LeftOut) -> tuple[Noise, Beside]:
-    """Fit the noise model to rows that can be judged, and ask the neighbours of some.
-
-    Args:
-        found: rows answered without themselves.
-    """
+    """Fit the noise model to rows that can be judged, and ask the neighbours of some."""
     judged = (~found.alone).nonzero().flatten()
     if not len(judged):
         raise DataError("an audit needs a class with 2 rows that differ, got single rows only")
@@ -78,13 +74,9 @@ def fit(found: LeftOut) -> tuple[Noise, Beside]:
 
 
 def votes(z: Tensor, y: Tensor, group: Tensor, rows: Tensor) -> Tensor:
-    """Return the logits (m, k) that the labels of the nearest rows give to some of them.
+    """Return the logits (m, k) that the labels of the nearest rows give to some ``rows`` (m,).
 
-    Args:
-        z: (n, h) all rows.
-        y: (n,) their labels, from 0.
-        group: (n,) the same number for rows that are equal, in label too: these have no say.
-        rows: (m,) which rows are asked about.
+    ``group`` (n,) is the same number for rows that are equal, in label too: these have no say.
 
     >>> z, y = torch.tensor([[0.0], [1.0], [1.5], [9.0]]), torch.tensor([0, 0, 1, 1])
     >>> (votes(z, y, torch.arange(4), torch.tensor([1])).exp() - 0.5).round().tolist()

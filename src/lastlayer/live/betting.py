@@ -50,15 +50,14 @@ def no_money_left(row: Array) -> Array:
 def bet(stakes: Array, money: Array, share: Array, x: Array, p: Array) -> tuple[Array, Array]:
     """Bet along a sequence of rows, for several groups at once.
 
+    Returns the wealth (n, g) that is at stake after each row, and the stakes after all.
+
     Args:
         stakes: (g, d, k) what each bet has.
         money: (n, g) what is newly bet with each row.
         share: (d, k) how new money is divided among bets; sums to 1.
         x: (n, g, d) what is bet on; NaN where a group has no row any more, or nothing is known.
         p: (g, d) how large x is on average at most; ∞: nothing is bet.
-
-    Returns:
-        The wealth (n, g) that is at stake after each row, and the stakes after all.
     """
     wealth = np.empty(money.shape)
     for begin in range(0, len(x), TOGETHER):
@@ -114,12 +113,6 @@ def most_on_average(rows: Array, total: Array, squares: Array, delta: Array | fl
     Were the mean p, the bets 1 + θ (p − v)/(1 − p) on rows of the calibration would not be expected
     to grow. Their wealth rises with p, and is at least what is compared here, since log(1 + θ u) ≥
     θ u + (log(1 − θ) + θ) u² for u ≥ −1; the limit is the first p at which that reaches 1/δ.
-
-    Args:
-        rows: (…) how many values.
-        total: (…) their sum.
-        squares: (…) the sum of their squares.
-        delta: the chance.
     """
     rows, total, squares, delta = np.broadcast_arrays(rows, total, squares, delta)
     mean = total / np.maximum(rows, 1)
@@ -143,15 +136,10 @@ _TILTS = np.geomspace(0.003, 8, 24)
 
 
 def interval(total: Array, rows: Array, alpha: Array | float) -> tuple[Array, Array]:
-    """Return between which limits the mean of the expectations of x in [0, 1] lies.
+    """Return between which limits (m,) the mean of the expectations of x in [0, 1] lies.
 
     Whatever was bet on and however often one looks: at every moment at once, with a chance of at
     least 1 − α (the mixture over λ of exp(λ Σ x) / (1 + p (e^λ − 1))^n is never expected to grow).
-
-    Args:
-        total: (m,) sums of x.
-        rows: (m,) over so many rows.
-        alpha: (m,) the chance that the mean is ever outside.
 
     >>> low, high = interval(np.array([80]), np.array([1000]), 0.05)
     >>> low.round(3).tolist(), high.round(3).tolist()
@@ -185,9 +173,8 @@ def _edge(impossible: Callable[[Array], Array], inside: Array, outside: Array) -
 def named(evidence: Array, share: float) -> Array:
     """Return which of several nulls are false, at most this share wrongly on average (e-BH).
 
-    Args:
-        evidence: (g,) e-values times weights that sum to 1.
-        share: false names among all names, on average, at any one moment at which one stops.
+    On average at any one moment at which one stops. The evidence (g,) is e-values times weights
+    that sum to 1.
 
     >>> named(np.array([3.0, 25.0, 11.0]), 0.05).tolist()
     [False, True, True]

@@ -28,10 +28,8 @@ class Asked:
 class Making:
     """Applies what was asked, in its order, to the working head, and collects what to write.
 
-    Args:
-        working: the head, which is changed.
-        store: where names and waiting rows are looked up; it is only read.
-        fresh_through: the change that answers reflect at present.
+    The store is only read: names and waiting rows are looked up there. Answers reflect at present
+    the change ``fresh_through``.
     """
 
     def __init__(self, working: Working, store: Store, fresh_through: int) -> None:

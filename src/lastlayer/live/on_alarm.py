@@ -14,12 +14,9 @@ PATIENCE = 60  # seconds that a command, or an answer, may take
 
 
 def tell(target: str, alarms: Sequence[Alarm], head: str | None = None) -> None:
-    """Give alarms as JSON, one list, to a command of the shell, or to an http(s) address by POST.
+    """Give alarms as JSON, one list, to a command's input, or to an http(s) address by POST.
 
-    Args:
-        target: the command, which reads it from its input; or the address.
-        alarms: of what.
-        head: the name of the head, where there may be several.
+    They name the head where there may be several.
     """
     about = {} if head is None else {"head": head}
     document = json.dumps([about | asdict(alarm) for alarm in alarms])

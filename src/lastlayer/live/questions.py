@@ -86,10 +86,7 @@ def most_rank(ranked: Array, delta: float) -> Array:
 def badness(about: Reference, wrong: Array, far: Array) -> Array:
     """Return what is bet on of answers (n, d): wrong ones, and how far another class is ahead.
 
-    Args:
-        about: how it was at the calibration.
-        wrong: (n,) whether each was wrong.
-        far: (n,) ``ahead``; NaN where it is not known.
+    How far (n,) is told by ``ahead``; NaN where it is not known.
     """
     beyond = np.where(np.isnan(far)[:, None], np.nan, far[:, None] > about.edge)
     ranks = np.where(np.isnan(far), np.nan, rank(far, about.places[0]))
@@ -104,11 +101,8 @@ def strangeness(about: Reference, novelty: Array, limit: float) -> Array:
 def moved(promise: Promise, about: Reference, shares: bool) -> Rule:
     """Return the rule for classes: beyond their own limit, answered wrongly, or shifted.
 
-    Args:
-        promise: of all classes together.
-        about: how the classes were.
-        shares: whether classes share one promise by how many rows they had; else each of their
-            rows counts in full, towards a number of rows between alarms.
+    The promise is of all together. They share it by how many rows they had (``shares``), or else
+    each of their rows counts in full, towards a number of rows between alarms.
     """
     # A third of a class's share is for its limit, one for errors, one for both senses of all
     # directions.
@@ -176,8 +170,7 @@ class Question:
 def until_alarm(wealth: Wealth, rule: Rule, x: Array, group: Array) -> tuple[Wealth, int | None]:
     """Bet on rows up to the first that makes the wealth of all groups enough for an alarm.
 
-    Returns:
-        What is remembered then, and how many rows that took; None: there is no alarm.
+    Return what is remembered then, and how many rows that took; None: there is no alarm.
     """
     made, course = wealth.take(x, group, rule.p, rule.share, rule.promise)
     together = rule.evidence(wealth) + (rule.weight[group] * course.change).cumsum()

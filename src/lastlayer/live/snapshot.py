@@ -45,14 +45,10 @@ def frozen(clf: HeadClassifier) -> HeadClassifier:
 
 
 class Snapshot:
-    """Solved weights, and what else answers need.
+    """Solved weights, and what else answers need, of a classifier that nobody else uses.
 
-    Args:
-        clf: a classifier of its own.
-        through: the change it goes through.
-        unknown: the share of known inputs that may be turned away; None: none are.
-        calibrated: the change through which it had learned when it was calibrated.
-        watched: whether it will be asked to judge rows.
+    It has learned through one change, and through the one ``calibrated`` when it was calibrated.
+    The share ``unknown`` of known inputs may be turned away; a watch will ask it to judge rows.
     """
 
     def __init__(

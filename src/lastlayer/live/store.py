@@ -61,11 +61,9 @@ class Group:
 
 
 class Store:
-    """A store, open for its one service.
+    """A store, open for its one service; without a folder in memory, for who need not survive.
 
-    Args:
-        folder: where it is; None: in memory, for a live head that need not survive.
-        clock: gives the time in seconds; the store's own never goes back.
+    The clock gives the time in seconds; the store's own never goes back.
     """
 
     def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time) -> None:

@@ -92,14 +92,7 @@ class Report:
 
 
 def find(wealth: Wealth, rule: Rule, groups: Array, begun: int = 0) -> list[Finding]:
-    """Return since when, and how large, for some groups of rows.
-
-    Args:
-        wealth: what is remembered.
-        rule: what was bet on.
-        groups: (m,) of whose rows.
-        begun: rows before the bets began.
-    """
+    """Return since when, and how large, for some groups (m,); ``begun``: rows before the bets."""
     rows, since = wealth.rows[groups], wealth.since[groups]
     gained = (wealth.path - wealth.low)[groups]
     around = np.minimum(np.ceil(NATS * (rows - since) / np.maximum(gained, 1e-9)), rows)
@@ -116,13 +109,8 @@ def sizes_of(wealth: Wealth, rule: Rule, groups: Array, d: Array) -> list[Size]:
     """Return how large something is, with a confidence sequence that knows how it was chosen.
 
     Where the change began was chosen by the data, and of many classes and directions one: the
-    chance to miss is divided among all of them.
-
-    Args:
-        wealth: what is remembered.
-        rule: what was bet on.
-        groups: (m,) of whose rows.
-        d: (m,) which of the things that are looked at.
+    chance to miss is divided among all of them. ``d`` (m,) says which of the things that are
+    looked at is meant, of each group (m,).
     """
     since, total = wealth.since[groups], wealth.sums[groups, d]
     rows = wealth.rows[groups] - since
@@ -269,8 +257,7 @@ def say_nothing(name: str, question: Question, rule: Rule) -> list[str]:
 def look_alike(recent: Sequence[Sequence[float]]) -> tuple[int, int]:
     """Return how many of some strange rows look like one of them, and how many there are.
 
-    Args:
-        recent: where each is along the directions, in deviations within classes.
+    They are given by where each is along the directions, in deviations within classes.
     """
     rows = np.array(recent, dtype=np.float64).reshape(-1, DIRECTIONS)
     if not len(rows):

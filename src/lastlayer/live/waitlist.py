@@ -28,13 +28,7 @@ class Open:
 
 
 class Waitlist:
-    """Inputs that wait, the oldest first; any number of threads may ask.
-
-    Args:
-        first: those that there are.
-        patience: seconds that one waits.
-        most: how many may wait.
-    """
+    """Inputs that wait, the oldest first, for so many seconds; any number of threads may ask."""
 
     def __init__(self, first: Iterable[Open], patience: float, most: int = MOST) -> None:
         self._patience, self._most, self._lock = patience, most, threading.Lock()

@@ -36,11 +36,8 @@ class Shown:
 class Watched:
     """Watches the rows that a live head answers and learns, in a thread of its own.
 
-    Args:
-        clf: the classifier of the live head as it begins; continues what its records say.
-        promise: what a new watch promises, as ``Watch`` takes it.
-        on_alarm: a command or an address that is told of alarms; None: nobody is.
-        name: of the head, for whom is told.
+    It continues what the records of the classifier say, or begins with a new promise, as ``Watch``
+    takes it. A command or an address is told of alarms, with the name of the head.
     """
 
     def __init__(

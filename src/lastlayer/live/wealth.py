@@ -56,14 +56,10 @@ class Wealth:
     def take(
         self, x: Array, group: Array, p: Array, share: Array, promise: Promise
     ) -> tuple[Self, Course]:
-        """Bet on rows, and return what is remembered then.
+        """Bet on rows x (n, d) of groups (n,), and return what is remembered then.
 
-        Args:
-            x: (n, d) what is bet on, in [0, 1].
-            group: (n,) to which group each row belongs.
-            p: (g, d) how large x is on average at most.
-            share: (d, k) how new money is divided among bets.
-            promise: says how much new money there is.
+        x is in [0, 1], and p (g, d) is how large it is on average at most. New money, as much as
+        the promise says, is divided among bets by ``share`` (d, k).
         """
         if not len(x):
             return self, Course(np.zeros(0), np.zeros(0))

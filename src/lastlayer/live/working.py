@@ -20,11 +20,8 @@ class Working:
 
     Small batches wait in a head before they are folded in, so its bits depend on where it folds.
     It folds on its own when a batch no longer fits, which a replay repeats; where anything else
-    makes it fold, ``folded`` says so, and the writer notes it in the journal.
-
-    Args:
-        clf: the classifier; from now on nobody else may change it.
-        most_classes: how many classes it may have; None: no bound of ours.
+    makes it fold, ``folded`` says so, and the writer notes it in the journal. From now on nobody
+    else may change the classifier.
     """
 
     def __init__(self, clf: HeadClassifier, most_classes: int | None = None) -> None:
@@ -74,9 +71,7 @@ class Working:
     def check_labels(self, names: Sequence[str], coming: Sequence[str] = ()) -> None:
         """Refuse labels that cannot be classes of this head, or would be too many.
 
-        Args:
-            names: the labels.
-            coming: others that will have been learned by then.
+        ``coming`` are others that will have been learned by then.
         """
         for name in set(names):
             if not name or len(name) > LONGEST:

@@ -42,13 +42,9 @@ class Order:
 class Writer:
     """Changes a working head, and says when answers should be refreshed.
 
-    Args:
-        recover: gives the working head as the store has it; called again when a commit failed.
-        store: where changes are written.
-        waitlist: what waits for a label.
-        fresh: seconds after which answers know of a change; 0: they are refreshed when asked.
-        refresh: makes a snapshot of a copy of the head that goes through a change.
-        through: says through which change answers go.
+    ``recover`` gives the working head as the store has it, again when a commit failed; ``refresh``
+    makes a snapshot of a copy of it that goes through a change, ``fresh`` seconds after that at the
+    latest (0: when asked); ``through`` says through which change answers go.
     """
 
     def __init__(
@@ -280,8 +276,7 @@ class Writer:
     def refresh(self, again: bool = False) -> "Future[None] | None":
         """Let answers know of all changes; in the writer's thread. One refresh at a time.
 
-        Args:
-            again: even if they know of them, since something else is new.
+        ``again``: even if they know of them, since something else is new.
         """
         if self._refreshing is not None and not self._refreshing.done():
             return self._refreshing

@@ -26,13 +26,10 @@ def make_app(
     hosts: Iterable[str] = LOCAL,
     bodies: Bodies | None = None,
 ) -> ASGIApp:
-    """Return the application that serves live heads.
+    """Return the application that serves live heads under their names.
 
-    Args:
-        heads: by the names under which they are served.
-        tokens: to "read" and to "change"; none: whoever reaches it may do both.
-        hosts: names by which it may be called.
-        bodies: reads bodies, within its bounds.
+    There are tokens to "read" and to "change", or whoever reaches it may do both. It may be called
+    by the names of ``hosts``.
     """
     bodies = bodies or Bodies()
     metrics = Metrics(heads)

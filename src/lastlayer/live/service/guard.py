@@ -47,12 +47,9 @@ def read_tokens(path: Path) -> dict[str, str]:
 
 
 class Guard:
-    """Middleware that lets through what may be asked.
+    """Middleware that lets through what may be asked, by one of the names of ``hosts``.
 
-    Args:
-        app: what is behind it.
-        tokens: by role; empty: whoever reaches the service may do everything.
-        hosts: names by which the service may be called.
+    Without tokens, by role, whoever reaches the service may do everything.
     """
 
     def __init__(self, app: ASGIApp, tokens: Mapping[str, str], hosts: Iterable[str]) -> None:

@@ -29,12 +29,7 @@ OUTPUTS = {"label": "BYTES", "probability": "FP64"}
 
 
 class Inference:
-    """Handlers of the protocol.
-
-    Args:
-        heads: by their names, which are those of the models.
-        bodies: reads them.
-    """
+    """Handlers of the protocol; the names of the heads are those of the models."""
 
     def __init__(self, heads: Mapping[str, LiveHead], bodies: Bodies) -> None:
         self.heads, self.bodies = heads, bodies

@@ -32,11 +32,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 
 class Metrics:
-    """Counts requests, and tells how the heads are.
-
-    Args:
-        heads: by their names.
-    """
+    """Counts requests, and tells how the heads are."""
 
     def __init__(self, heads: Mapping[str, LiveHead]) -> None:
         self.registry = CollectorRegistry()

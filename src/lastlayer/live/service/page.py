@@ -19,13 +19,7 @@ from lastlayer.live.service.refusal import says
 
 
 class Page:
-    """The page, and what it asks for again and again.
-
-    Args:
-        heads: by their names.
-        metrics: what has been counted.
-        login: whether a token is needed.
-    """
+    """The page, and what it asks for again and again; ``login``: a token is needed."""
 
     def __init__(self, heads: Mapping[str, LiveHead], metrics: Metrics, login: bool) -> None:
         self._heads, self._metrics, self._login = heads, metrics, login

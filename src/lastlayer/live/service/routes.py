@@ -26,12 +26,7 @@ Handler = Callable[[LiveHead, Request], Awaitable[Response]]
 
 
 class Plain:
-    """Handlers of one service.
-
-    Args:
-        heads: by their names.
-        bodies: reads them.
-    """
+    """Handlers of one service."""
 
     def __init__(self, heads: Mapping[str, LiveHead], bodies: Bodies) -> None:
         self.heads, self.bodies = heads, bodies
