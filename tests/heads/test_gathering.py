@@ -11,7 +11,7 @@ from streams import H, assert_same_bits, blobs, snapshot
 
 from lastlayer.errors import ArgumentError, DataError
 from lastlayer.heads import Head, load_head, make_head
-from lastlayer.heads.statistics.waiting import GATHERED
+from lastlayer.heads.statistics.class_statistics import GATHERED
 
 CASES = [("mean", "exact"), ("mean", "paper"), ("slda", "exact"), ("slda", "paper")]
 every_case = pytest.mark.parametrize(("name", "preset"), CASES)
@@ -107,7 +107,7 @@ def test_large_batches_are_learned_and_answered_in_pieces(
     monkeypatch.setattr("lastlayer.heads.statistics.moments._ROOM", {"cpu": 7 * 8 * H})
     monkeypatch.setattr("lastlayer.heads.statistics.updating.MOST_SUMMED", 1)
     monkeypatch.setattr(Head, "piece", 11 * H)
-    monkeypatch.setattr("lastlayer.heads.statistics.waiting.GATHERED", 1)
+    monkeypatch.setattr("lastlayer.heads.statistics.class_statistics.GATHERED", 1)
     for dtype in (torch.float16, torch.float32, torch.float64):
         head, whole = make_head(name, H, preset=preset), make_head(name, H, preset=preset)
         head.observe(Z.to(dtype), Y)

@@ -188,7 +188,7 @@ def test_rows_alone_in_their_class_count_as_others_do(
     dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "lastlayer.heads.statistics.updating"
-    monkeypatch.setattr("lastlayer.heads.statistics.waiting.GATHERED", 1)  # nothing waits
+    monkeypatch.setattr("lastlayer.heads.statistics.class_statistics.GATHERED", 1)  # nothing waits
     random = torch.Generator().manual_seed(0)
     z, y = torch.randn(300, 4, generator=random, dtype=dtype) + 100, torch.arange(300) % 90
     y[:20] = 7  # some classes are there several times, in the first batch and later
@@ -235,7 +235,7 @@ def test_new_tensors_or_old_ones_overwritten_are_the_same(
     z, y = torch.randn(90, 4, generator=random), torch.randint(5, (90,), generator=random)
     module = "lastlayer.heads.statistics.updating"
     usual, afresh = (ClassStatistics(4, 5, scatter) for _ in range(2))  # type: ignore[arg-type]
-    monkeypatch.setattr("lastlayer.heads.statistics.waiting.GATHERED", 1)  # nothing waits
+    monkeypatch.setattr("lastlayer.heads.statistics.class_statistics.GATHERED", 1)  # nothing waits
     monkeypatch.setattr(f"{module}.rows_at_once", lambda h, device: -(-40 // pieces))
     monkeypatch.setattr(f"{module}.MOST_SUMMED", 1)
     for rows in (slice(0, 40), slice(40, 80), slice(80, 83)):  # the last has fewer than classes

@@ -89,7 +89,7 @@ def test_a_table_read_in_pieces_is_as_a_tensor(
     frame = pl.DataFrame({"z": pool.tolist(), "name": [f"n{i}" for i in range(len(pool))]})
     frame.write_parquet(tmp_path / "pool.parquet")
     # A short table's splits are its own affair: a pool is taken whole.
-    monkeypatch.setattr("lastlayer.labels.pool.MOST_ROWS", 50)
+    monkeypatch.setattr("lastlayer.labels.choosing_rows.MOST_ROWS", 50)
     found = ll.next_rows(clf, tmp_path / "pool.parquet", 10, strategy=strategy, id="name")
     assert found.columns == ["row", "name", "label", "margin"]
     assert (found["name"] == "n" + found["row"].cast(pl.String)).all()
@@ -102,7 +102,7 @@ def test_only_so_many_rows_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     clf, pool = learned()
     monkeypatch.setattr("lastlayer.labels.choosing_rows.ROOM", 1)
     monkeypatch.setattr("lastlayer.labels.choosing_rows.TIMES", 2)
-    monkeypatch.setattr("lastlayer.labels.pool.AT_ONCE", 60)
+    monkeypatch.setattr("lastlayer.labels.choosing_rows.AT_ONCE", 60)
     few = ll.next_rows(clf, pool, 10)
     margin = ll.next_rows(clf, pool, 20, strategy="margin")
     assert set(few["row"]) <= set(margin["row"])

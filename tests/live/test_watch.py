@@ -28,7 +28,7 @@ from lastlayer.heads import Head
 from lastlayer.heads.reference import DIRECTIONS, REACH, Reference, ahead, projected, rank
 from lastlayer.live.betting import unspent
 from lastlayer.live.on_alarm import tell
-from lastlayer.live.state import RECENT
+from lastlayer.live.questions import RECENT
 from lastlayer.live.verdicts import look_alike
 from lastlayer.live.watch import Alarm, Watch
 from lastlayer.live.watch_page import watch_page

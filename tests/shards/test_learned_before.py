@@ -8,8 +8,7 @@ import piles
 import pytest
 
 import lastlayer as ll
-from lastlayer.data.shard_list import Shard
-from lastlayer.data.shard_prints import SAMPLE, SAMPLES, print_of
+from lastlayer.data.shard_list import SAMPLE, SAMPLES, Shard
 from lastlayer.errors import DataError, MergeError, OptionError
 
 COMMAND = "fit {} --head {} --label species"
@@ -94,8 +93,8 @@ def test_a_print_follows_from_bytes_at_both_ends_and_between(tmp_path: Path) -> 
     for place in (0, middle, len(content) - 1):
         content[place] ^= 1
         path.write_bytes(content)
-        prints.add(print_of(Shard.of(path), ""))
+        prints.add(Shard.of(path).print_of(""))
     path.write_bytes(content + b"\0")
-    assert print_of(Shard.of(path), "") not in prints
+    assert Shard.of(path).print_of("") not in prints
     assert len(prints) == 3
-    assert print_of(Shard.of(path), "test").endswith(" test")
+    assert Shard.of(path).print_of("test").endswith(" test")

@@ -13,7 +13,6 @@ import lastlayer as ll
 from lastlayer.core.tensor_files import TensorStream
 from lastlayer.data import shard_rows
 from lastlayer.data.shard_list import Shard
-from lastlayer.data.shard_prints import print_of
 from lastlayer.data.tables import Table, open_table
 from lastlayer.data.tables.named_arrays import open_npy
 from lastlayer.data.tables.which_columns import Selection
@@ -104,7 +103,7 @@ def test_few_rows_at_a_time(tmp_path: Path) -> None:
     folder = piles.parquet(tmp_path / "shards", pieces=1)
     shard, selection = Shard.of(folder / "part-0.parquet"), Selection(label="species")
     about, _ = shard_rows.look_at(shard, selection)
-    digest = print_of(shard, "")
+    digest = shard.print_of("")
     assert about == shard_rows.About(piles.H, piles.N, numbers=False, print=digest)
     for width in (1, 768, 100_000_000):
         rows = shard_rows._rows_of(width)

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ Sharded = Path_ | Sequence[Path_]
 # How Hugging Face's Hub names files, and clip-retrieval its folders.
 _OF_SPLIT = re.compile(rf"({'|'.join(WORDS)})-\d+-of-\d+$", re.IGNORECASE)
 _EMBEDDINGS = ("img_emb", "text_emb")
+SAMPLES, SAMPLE = 16, 1 << 12  # of how many bytes: a smaller file is read whole for its fingerprint
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,24 @@ class Shard:
         seen = (self.size, self.mtime_ns, self.labels_mtime_ns)
         if (now.size, now.mtime_ns, now.labels_mtime_ns) != seen:
             raise DataError(f"{self.path} changed while it was read: run this again")
+
+    def print_of(self, rows: str) -> str:
+        """Return the fingerprint by which a head knows a shard again that it has learned.
+
+        It is made of the file's size and of samples of its bytes, not of its name or time: a shard
+        that was moved, or copied to another machine, is known again. ``rows`` is the split that is
+        meant, "" if it has one.
+        """
+        found = blake2b(digest_size=8)
+        for path in filter(None, (self.path, self.labels)):
+            with reading(Path(path), "a shard"), open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                found.update(size.to_bytes(8, "little"))
+                # The first and the last are at the ends.
+                for place in range(SAMPLES):
+                    file.seek(max(size - SAMPLE, 0) * place // (SAMPLES - 1))
+                    found.update(file.read(SAMPLE))
+        return f"{found.hexdigest()} {rows}".rstrip()
 
 
 def is_sharded(source: object) -> bool:

@@ -19,7 +19,6 @@ from lastlayer.data.from_arrays import as_features
 from lastlayer.data.labels import code, has_fraction, label_text, piece_of_labels
 from lastlayer.data.made_by import Maker, maker_of
 from lastlayer.data.shard_list import Shard
-from lastlayer.data.shard_prints import print_of
 from lastlayer.data.table_rows import MOST_ROWS, TableRows, no_embedding, stacked
 from lastlayer.data.tables import Array, Table, open_table
 from lastlayer.data.tables.frames import open_parquet, open_shards
@@ -71,7 +70,7 @@ def look_at(shard: Shard, selection: Selection) -> tuple[About, Counts]:
         fraction,
         opened.columns(),
         opened.made_by,
-        print_of(shard, selection.rows if opened.cut and selection.rows != "all" else ""),
+        shard.print_of(selection.rows if opened.cut and selection.rows != "all" else ""),
     )
     shard.check_unchanged()
     return about, dict(counts)

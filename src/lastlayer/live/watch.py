@@ -36,10 +36,12 @@ from lastlayer.live.questions import (
     ERRORS,
     MOVED,
     QUESTIONS,
+    RECENT,
     STRANGE,
     WORSE,
     Question,
     Rule,
+    State,
     badness,
     moved,
     strange,
@@ -47,7 +49,6 @@ from lastlayer.live.questions import (
     until_alarm,
     worse,
 )
-from lastlayer.live.state import RECENT, State
 from lastlayer.live.verdicts import Finding, Report, Verdict
 from lastlayer.live.wealth import Wealth
 

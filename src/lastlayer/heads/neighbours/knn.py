@@ -14,8 +14,15 @@ from lastlayer.errors import ArgumentError, OptionError
 from lastlayer.heads.answering import make_ready
 from lastlayer.heads.graph import Value, masked, power_of_two
 from lastlayer.heads.head import Preset
-from lastlayer.heads.neighbours.nearest import FEW, FixedQueries, Lengths, Nearest, extend, nobody
-from lastlayer.heads.neighbours.nearest_others import nearest_others
+from lastlayer.heads.neighbours.nearest import (
+    FEW,
+    FixedQueries,
+    Lengths,
+    Nearest,
+    extend,
+    nearest_others,
+    nobody,
+)
 from lastlayer.heads.neighbours.row_budget import RANKS, Budget
 from lastlayer.heads.neighbours.storing_head import StoringHead
 

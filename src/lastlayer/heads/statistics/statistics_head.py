@@ -14,14 +14,17 @@ from lastlayer.heads.export import linear_layer
 from lastlayer.heads.first_rows import Moments
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.statistics.class_statistics import ClassStatistics, Scatter
+from lastlayer.heads.statistics.class_statistics import (
+    ClassStatistics,
+    Scatter,
+    most_waiting,
+)
 from lastlayer.heads.statistics.covariance import (
     Mahalanobis,
     RelativeMahalanobis,
     shared_root,
 )
 from lastlayer.heads.statistics.fading import FadingStatistics
-from lastlayer.heads.statistics.waiting import most_waiting
 from lastlayer.heads.undo import AllOrNothing, learning
 
 SOLUTION = ("weight", "bias", "centre")
