@@ -1,6 +1,7 @@
 """The store: the order in which it writes, what a kill leaves, and what it says when it cannot."""
 
 import os
+import resource
 import shutil
 import sqlite3
 import threading
@@ -202,6 +203,24 @@ def test_a_damaged_journal_is_no_journal(folder: Path, tmp_path: Path) -> None:
         LiveHead(begun(), folder)
 
 
+def test_a_disk_without_room_is_no_damage(folder: Path, tmp_path: Path) -> None:
+    with LiveHead(begun(), folder) as live:
+        live.learn(*made_up(3000, 1))
+        killed = tmp_path / "killed"
+        shutil.copytree(folder, killed)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    most = (killed / "journal.sqlite").stat().st_size + 8192
+    assert most < (killed / "journal.sqlite-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))  # the log cannot be written back
+    try:
+        with pytest.raises(WriteError, match="make room, and start it again"):
+            LiveHead(None, killed)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    with LiveHead(None, killed) as live:
+        assert live.change == 1
+
+
 def test_changes_that_are_missing_are_not_skipped(folder: Path, tmp_path: Path) -> None:
     with LiveHead(begun(), folder) as live:
         for place in range(3):
@@ -247,7 +266,14 @@ def test_a_clock_that_goes_back_keeps_rows_waiting(folder: Path) -> None:
     with LiveHead(begun(), folder) as live:
         live.predict(z, id="a")
         since = live.review()[0].since
-    store = Store(folder, clock=lambda: since - 1000)
+    time = [since + 5.0]
+    store = Store(folder, clock=lambda: time[0])
+    assert (store.now(), store.behind) == (since + 5, 0)
+    time[0] = since - 1000  # while it runs
+    assert store.now() == since + 5
+    assert store.behind == pytest.approx(1005, abs=1)
+    store.close()
+    store = Store(folder, clock=lambda: time[0])  # and while it did not
     assert store.now() == pytest.approx(since, abs=0.1)
     assert store.behind == pytest.approx(1000, abs=1)
     store.close()

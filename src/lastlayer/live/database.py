@@ -17,6 +17,8 @@ from lastlayer.errors import BusyError, FileFormatError, WriteError
 APPLICATION = 0x4C4C4C56  # "LLLV", in the header of every journal
 FORMAT = 1  # of a store
 PATIENCE = 5.0  # seconds for which somebody who reads the file may keep us from truncating its log
+UNWRITTEN = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC,
+             sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMSIZE)  # fmt: skip
 SCHEMA = f"""
     BEGIN IMMEDIATE;
     CREATE TABLE fact (name TEXT PRIMARY KEY, value BLOB NOT NULL);
@@ -54,6 +56,8 @@ def open_database(path: Path | None) -> sqlite3.Connection:
         _make(connection, path)
     except sqlite3.Error as error:
         connection.close()
+        if unwritten := cannot_write(error, place):
+            raise unwritten from error
         raise FileFormatError(f"{place} cannot be read as a journal: {say(error)}") from error
     except BaseException:
         connection.close()
@@ -61,6 +65,19 @@ def open_database(path: Path | None) -> sqlite3.Connection:
     if path is not None:
         os.chmod(path, 0o600)  # it holds rows
     return connection
+
+
+def cannot_write(error: sqlite3.Error, what: str) -> WriteError | None:
+    """Return what to say where a disk took no more; None: the error is another.
+
+    It is no damage: whoever were told so would give up what was learned.
+    """
+    if getattr(error, "sqlite_errorcode", None) not in UNWRITTEN:
+        return None
+    return WriteError(
+        f"cannot write {what}: {say(error)}; what it has learned is there: make room, and start "
+        "it again"
+    )
 
 
 def _set(connection: sqlite3.Connection, name: str, value: str, expected: object) -> None:

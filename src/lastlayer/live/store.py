@@ -23,8 +23,8 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from lastlayer.core.files import say
-from lastlayer.errors import BusyError, FileFormatError, TakenError, WriteError
-from lastlayer.live.database import open_database, transaction, truncate_log
+from lastlayer.errors import BusyError, FileFormatError, LastLayerError, TakenError, WriteError
+from lastlayer.live.database import cannot_write, open_database, transaction, truncate_log
 from lastlayer.live.entry import LABEL, LEARN, Entry, Rows
 
 NAMES = 1_000_000  # of requests that are remembered
@@ -85,7 +85,6 @@ class Store:
                 raise self._damaged(error) from error
             raise
         self._latest = float(latest or 0.0)
-        self.behind = max(self._latest - clock(), 0.0)  # seconds that the clock has gone back
 
     @property
     def head(self) -> Path:
@@ -97,6 +96,11 @@ class Store:
         """Return the time, which never goes back."""
         self._latest = max(self._latest, self._clock())
         return self._latest
+
+    @property
+    def behind(self) -> float:
+        """The seconds by which the clock has gone back."""
+        return max(self._latest - self._clock(), 0.0)
 
     def close(self) -> None:
         """Close it, for another service to open."""
@@ -228,7 +232,9 @@ class Store:
         except sqlite3.Error as error:
             raise self._damaged(error) from error
 
-    def _damaged(self, error: sqlite3.Error) -> FileFormatError:
+    def _damaged(self, error: sqlite3.Error) -> LastLayerError:
+        if unwritten := cannot_write(error, f"the journal of {self.folder}"):
+            return unwritten
         return FileFormatError(
             f"the journal of {self.folder} is damaged ({say(error)}): restore a backup, or begin a "
             f"new store with its {HEAD}, which has learned through the last checkpoint"
