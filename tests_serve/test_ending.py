@@ -112,6 +112,7 @@ def test_a_backup_of_a_service_at_work(tmp_path: Path) -> None:
         thread.join()
     for number, before in enumerate(copies):
         with tarfile.open(tmp_path / f"{number}.tar") as tar:
+            assert {member.mode for member in tar} == {0o600}
             tar.extractall(tmp_path / f"copy-{number}", filter="data")
         with running("--store", tmp_path / f"copy-{number}") as service:
             assert service.ask("/status")[1]["change"] >= before

@@ -27,7 +27,7 @@ def back_up(folder: Path, to: Path) -> list[str]:
         for name in names:
             with tempfile.TemporaryDirectory(dir=to.parent) as aside:
                 for file in _copy(folder / name, Path(aside)):
-                    tar.add(file, f"{name}/{file.name}")
+                    tar.add(file, f"{name}/{file.name}", filter=_private)
     to.chmod(0o600)  # it holds rows
     return names
 
@@ -35,6 +35,12 @@ def back_up(folder: Path, to: Path) -> list[str]:
 def stores_in(folder: Path) -> list[str]:
     """Return the names of the heads that have a store in a folder."""
     return sorted(file.parent.name for file in folder.glob(f"*/{HEAD}"))
+
+
+def _private(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member that its owner alone may read, once it is unpacked."""
+    member.mode = 0o600
+    return member
 
 
 def _copy(store: Path, aside: Path) -> list[Path]:
