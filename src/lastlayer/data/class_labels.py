@@ -81,10 +81,11 @@ class ClassLabels:
 
     def _only_numbers(self, names: Sequence[str]) -> Sequence[str]:
         """Return the names where all of them are numbers and none of those learned is, else ()."""
-        known = self.names
-        if not names or not known or any(map(_is_number, known)) or set(names) & set(known):
+        if not names or not all(map(_is_number, names)):  # before all that are known are looked at
             return ()
-        return names if all(map(_is_number, names)) else ()
+        known = self.names
+        mixed = not known or any(map(_is_number, known)) or not set(names).isdisjoint(known)
+        return () if mixed else names
 
     def coarser(self, answers: Mapping[Any, Any]) -> tuple[Array, Array]:
         """Return what labels stand for, sorted, and the place there of each label, in order.
