@@ -58,6 +58,9 @@ def test_it_shows_the_head_and_learns_a_label(
         chromium.run("document.querySelector('[data-id] button').click()")
         chromium.wait("document.querySelectorAll('[data-id]').length === 0")
         chromium.wait("document.body.innerText.includes('of 2')")  # two answers are scored
+        sure = service.ask("/status")[1]["score"]["sure"]  # of the one that was not turned away
+        shown = f"{100 * sure:.1f}\u00a0% on average"
+        chromium.wait(f"document.body.innerText.includes('{shown}')")
         status = service.ask("/status")[1]
         assert (status["change"], status["waiting"]) == (3, 0)
         assert service.ask("/predict", {"rows": far})[1]["labels"] == ["owl"]

@@ -22,6 +22,7 @@ from lastlayer.errors import (
 )
 from lastlayer.live import LiveHead, store, writer
 from lastlayer.live.entry import DROP, Entry
+from lastlayer.live.service.about import score_of
 
 
 @pytest.mark.parametrize("head", ["slda", "ridge", "random_ridge", "knn", "cosine+single"])
@@ -98,9 +99,10 @@ def test_a_label_that_comes_later(folder: Path) -> None:
         assert (waiting.id, waiting.note) == ("a17", "photos/17.jpg")
         receipt = live.label("a17", y[0])
         assert live.label("a17", y[0]) == receipt == {"change": 1, "rows": 1, "fresh_through": 0}
-        for other in (lambda: live.label("a17", "owl"), lambda: live.predict(z[:1], id="a17")):
-            with pytest.raises(TakenError):
-                other()
+        with pytest.raises(TakenError, match="relabel corrects a label"):
+            live.label("a17", "owl")
+        with pytest.raises(TakenError):
+            live.predict(z[:1], id="a17")
         with pytest.raises(TakenError, match="has its label"):
             live.drop("a17")
         with pytest.raises(NotWaitingError):
@@ -112,6 +114,20 @@ def test_a_label_that_comes_later(folder: Path) -> None:
         assert live.review() == []
         score = live.store.fact("score")
         assert (score["answers"], score["right"]) == (1, int(answer.labels[0] == y[0]))
+        assert (score["told"], score["sure"]) == (1, answer.probabilities[0])
+
+
+def test_how_sure_answers_are_leaves_out_what_was_turned_away() -> None:
+    clf = ll.HeadClassifier("slda", calibration=0.5, random_state=0).fit(*made_up(200, 3))
+    with LiveHead(clf, unknown=0.1) as live:
+        near = live.predict(np.zeros((1, 5)), id="near")
+        assert live.predict(np.full((1, 5), 99.0), id="far").labels == [None]
+        live.label("near", near.labels[0])
+        live.label("far", near.labels[0])
+        score = score_of(live)
+    assert score is not None
+    assert (score["answers"], score["right"], score["told"]) == (2, 1, 1)
+    assert score["sure"] == pytest.approx(near.probabilities[0])
 
 
 def test_what_is_strange_or_close_is_reviewed_first() -> None:

@@ -66,7 +66,7 @@ class Making:
             self._digests[asked] = digest = entry.digest(self._store.secret)
             if self._batch and any(name == other.entry.request for other in self._batch):
                 self._flush()
-            if (answer := self._before(name, digest)) is not None:
+            if (answer := self._before(name, digest, entry.kind)) is not None:
                 self._repeat(asked, answer)
                 return
         if entry.kind == AWAIT:
@@ -85,12 +85,21 @@ class Making:
             if entry.kind == FORGET:
                 self._drop_copies(entry)
 
-    def _before(self, name: str, digest: bytes) -> dict[str, Any] | None:
-        if name in self._named:
-            other, answer = self._named[name]
-            check_same(name, other, digest)
-            return answer
-        return self._store.answered(name, digest)
+    def _before(self, name: str, digest: bytes, kind: str = "") -> dict[str, Any] | None:
+        """Return what this very request was answered before; None: its name is new."""
+        try:
+            if name in self._named:
+                other, answer = self._named[name]
+                check_same(name, other, digest)
+                return answer
+            return self._store.answered(name, digest)
+        except TakenError:
+            if kind != LABEL:
+                raise
+            raise TakenError(
+                f"'{name[:200]}' was learned with another label, or names another request: relabel "
+                "corrects a label"
+            ) from None
 
     def _repeat(self, asked: Asked, answer: dict[str, Any]) -> None:
         self.good.append((asked, answer))
@@ -218,12 +227,16 @@ class Making:
     def _score(self, row: Waiting, label: str) -> None:
         """Compare the label that came with the answer that was given before it was learned."""
         facts = self.group.facts
-        score = facts.get("score") or self._store.fact("score") or {"answers": 0, "right": 0}
-        right = str(row.answer["label"]) == label and row.answer["label"] is not None
-        recent = (score.get("recent", "") + "01"[right])[-RECENT:]
+        score = facts.get("score") or self._store.fact("score") or {}
+        told = row.answer["label"] is not None  # it was not turned away
+        right = told and str(row.answer["label"]) == label
         facts["score"] = {
-            "answers": score["answers"] + 1, "right": score["right"] + right, "recent": recent,
-        }  # fmt: skip
+            "answers": score.get("answers", 0) + 1,
+            "right": score.get("right", 0) + right,
+            "recent": (score.get("recent", "") + "01"[right])[-RECENT:],
+            "told": score.get("told", 0) + told,
+            "sure": score.get("sure", 0.0) + (row.answer["best"][0][1] if told else 0.0),
+        }
 
 
 def _as_sent(z: Rows) -> Iterator[Rows]:

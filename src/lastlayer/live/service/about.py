@@ -35,7 +35,10 @@ def status_of(head: LiveHead) -> dict[str, Any]:
 
 
 def score_of(head: LiveHead) -> dict[str, Any] | None:
-    """Return how many answers were right, of those whose label came later; with its interval."""
+    """Return how many answers were right, of those whose label came later; with its interval.
+
+    Beside it how sure those that were not turned away said they were, on average.
+    """
     score = head.writer.score
     if not score or not score["answers"]:
         return None
@@ -43,8 +46,10 @@ def score_of(head: LiveHead) -> dict[str, Any] | None:
     recent = score.get("recent", "")
     share = recent.count("1") / len(recent) if recent else None
     low, high = interval(right, n)
+    sure = score["sure"] / score["told"] if score["told"] else None
     return {
         "answers": n, "right": right, "low": low, "high": high,
+        "told": score["told"], "sure": sure,
         "recent": share, "recent_answers": len(recent),
     }  # fmt: skip
 
