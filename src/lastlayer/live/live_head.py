@@ -342,8 +342,8 @@ class LiveHead:
         """What is wrong with the clock; "" if nothing is."""
         behind = self.store.behind
         return "" if behind <= 1 else (
-            f"the clock has gone back by {behind:,.0f} s since something last waited for its label: "
-            "what waits now waits that much longer"
+            f"the clock has gone back by {behind:,.0f} s: what waits for a label waits that much "
+            "longer"
         )  # fmt: skip
 
     @property
