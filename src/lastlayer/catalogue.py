@@ -191,6 +191,15 @@ def default_map(h: int, width: int) -> str | None:
     return "quadratic" if width <= all_products(h) else "fourier"
 
 
+def _half(h: int) -> int:
+    """Return how many numbers of a symmetric matrix (h, h) take memory: of a wide one, half.
+
+    >>> _half(2000), _half(10_000)
+    (4000000, 50640000)
+    """
+    return h * h if h < 2900 else h * (h + 128) // 2  # as core/packed.py, which needs torch
+
+
 def _behind_map(refresh: int, offset: int, given: int | None = None) -> dict[str, Any]:
     """Return the costs of a head behind its default map, of the default width or a given one.
 
@@ -213,7 +222,7 @@ def _behind_map(refresh: int, offset: int, given: int | None = None) -> dict[str
         kind, wide = default_map(h, width(h)), width(h)
         beside = wide * (kind == "fourier" or (kind is None and offset))
         waiting = n * (h + 1) if kind is None and n < MAP_ROWS else h + (kind is not None)
-        return 8 * (n_classes * (wide + 1) + wide * wide + drawn(h) * h + beside + waiting)
+        return 8 * (n_classes * (wide + 1) + _half(wide) + drawn(h) * h + beside + waiting)
 
     return {
         "size": size,
@@ -340,7 +349,7 @@ _CARDS = (
         use="the best small linear head, whatever the drift",
         plain="compares a sample with the average of each class, by how samples scatter around it",
         state="counts, means and one scatter, float64",
-        size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
+        size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + _half(h)),
         abilities=Abilities(linear=True, **_POOLED),
         refresh=lambda h, n_classes, n: h**3,
         colour="#cc79a7",
@@ -355,7 +364,7 @@ _CARDS = (
         use="like slda, where frequent classes should win more often",
         plain="computes a linear layer from sums over all samples, in place of training it",
         state="counts, means and one scatter, float64",
-        size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + h * h),
+        size=lambda h, n_classes, n: 8 * (n_classes * (h + 1) + _half(h)),
         abilities=Abilities(linear=True, **_POOLED),
         refresh=lambda h, n_classes, n: 5 * h**3,
         colour="#5500aa",

@@ -481,7 +481,7 @@ def test_a_head_may_be_named_with_its_width(name: str, tmp_path: Path) -> None:
     assert np.array_equal(loaded.predict(z.numpy()), classifier.predict(z.numpy()))
     assert load_head(tmp_path / "head").settings["width"] == 30
     card, default = card_of(f"{name}@5000"), card_of(name)
-    assert card.size(384, 10, 0) > 3 * default.size(384, 10, 0)
+    assert card.size(384, 10, 0) > 2 * default.size(384, 10, 0)
     assert card.refresh(384, 10, 0) > 8 * default.refresh(384, 10, 0)
     assert thrift(f"{name}@5000") == thrift(name)
 

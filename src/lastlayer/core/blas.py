@@ -83,6 +83,21 @@ def add_symmetric(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
         dsyrk(b"U", b"N", ctypes.byref(size), ctypes.byref(depth), *source, *target)
 
 
+def factor_in_place(matrix: Tensor) -> bool:
+    """Turn a symmetric matrix (h, h) into its lower Cholesky factor; return whether there is none.
+
+    Only the lower triangle is read, and no memory is taken: what is above becomes zero.
+
+    >>> matrix = torch.tensor([[4.0, 0.0], [2.0, 2.0]])
+    >>> factor_in_place(matrix), matrix.tolist()
+    (False, [[2.0, 0.0], [1.0, 1.0]])
+    """
+    failed = torch.zeros((), dtype=torch.int32, device=matrix.device)
+    # In columns, as LAPACK wants it, a matrix in rows is its transpose: another order would copy.
+    torch.linalg.cholesky_ex(matrix.mT, upper=True, out=(matrix.mT, failed))
+    return bool(failed)
+
+
 def tridiagonal(matrix: Floats) -> tuple[Floats, Floats, Floats]:
     """Reduce a symmetric matrix (h, h) in columns, of which the lower triangle counts, in place.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from lastlayer.core.packed import lower_parts
 from lastlayer.core.tensors import MOST_CLASSES
 from lastlayer.errors import StateError
 
@@ -86,10 +87,13 @@ def _check_values(name: str, tensor: Tensor, n_classes: int) -> None:
     """Refuse numbers that are not finite, counts below 0, and labels of no class."""
     if not tensor.numel() or tensor.dtype == torch.bool:
         return
-    least, most = (float(end) for end in tensor.aminmax())
+    last = name.rpartition(".")[2]
+    # Above the diagonal of a wide symmetric matrix may be anything, and it is not looked at.
+    parts = lower_parts(tensor) if last == "scatter" else (tensor,)
+    ends = torch.stack([torch.stack(part.aminmax()) for part in parts])
+    least, most = float(ends.amin()), float(ends.amax())
     if not -_MOST <= least <= most <= _MOST:
         raise StateError(f"'{name}' must be finite")
-    last = name.rpartition(".")[2]
     if least < 0 and (last in _COUNTS or not tensor.is_floating_point()):
         raise StateError(f"'{name}' must be at least 0, got {least:g}")
     if last == "y" and most >= n_classes:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.core.checks import short
+from lastlayer.core.packed import lower_copy
 from lastlayer.errors import StateError
 from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, Lock, learning, settle
 
@@ -28,7 +29,13 @@ class Resizable(nn.Module):
             arriving = state_dict.get(prefix + name)
             if arriving is None or arriving.dim() != own.dim():
                 continue
-            if arriving.shape[1:] == own.shape[1:]:
+            if arriving.shape[1:] != own.shape[1:]:
+                continue
+            if name in self.symmetric and own.is_cpu and arriving.dtype == own.dtype:
+                # A copy onto itself is none: what is above a diagonal takes no memory.
+                state_dict[prefix + name] = lower_copy(arriving.cpu())
+                setattr(self, name, state_dict[prefix + name])
+            else:
                 setattr(self, name, torch.zeros_like(arriving, device=own.device))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 

@@ -8,14 +8,13 @@ from typing import Any, Literal, Self, cast
 import torch
 from torch import Tensor
 
+from lastlayer.core.packed import add_lower, lower_copy, lower_zeros, symmetric
 from lastlayer.core.tensors import are_usable, are_whole, bad_features
 from lastlayer.errors import OptionError
 from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.moments import (
     TINY,
     add_gram,
-    lower_zeros,
-    symmetric,
 )
 from lastlayer.heads.statistics.possible import (
     check_possible,
@@ -79,6 +78,16 @@ class ClassStatistics(Precise):
         """Return the state for a copy or a pickle, with all waiting rows folded in."""
         self.fold()
         return {**self.__dict__, "_room": None, "_other_room": (0, None), "second": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a copy, which takes no more memory for what is above a diagonal."""
+        own = self.__getstate__()
+        scatter = self.held("scatter")
+        if scatter.is_cpu:
+            memo[id(scatter)] = lower_copy(scatter)
+        made = memo[id(self)] = type(self).__new__(type(self))
+        made.__dict__.update(deepcopy(own, memo))
+        return made
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.fold()
@@ -194,7 +203,7 @@ class ClassStatistics(Precise):
         merged.mean.addcmul_(step, share[:, None])
         between = step.mul_((merged.count * share).sqrt()[:, None])
         if self.kind == "pooled":
-            merged.scatter += more.scatter
+            add_lower(merged.scatter, more.scatter)
             add_gram(merged.scatter, between)
         elif self.kind == "per_class":
             merged.scatter += more.scatter + between[:, :, None] * between[:, None, :]

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lastlayer.core.blas import factor_in_place
 from lastlayer.heads.graph import Value, squared_distances
 from lastlayer.heads.prototypes import Prototypes
 from lastlayer.heads.statistics.class_statistics import ClassStatistics
@@ -16,7 +17,7 @@ def oas(covariance: Tensor, n_samples: float) -> float:
     As scikit-learn's ``oas``: without the (1 − 2/p) terms, which are printed wrongly in the paper.
     """
     h = covariance.shape[0]
-    mean_square = float(covariance.square().mean())
+    mean_square = float(torch.linalg.vector_norm(covariance)) ** 2 / h**2
     level = float(covariance.trace()) / h
     denominator = (n_samples + 1) * (mean_square - level**2 / h)
     return 1.0 if denominator <= 0 else min((mean_square + level**2) / denominator, 1.0)
@@ -32,34 +33,40 @@ def intensity(
 def shrink(
     covariance: Tensor, statistics: ClassStatistics, asked: float | Literal["oas"]
 ) -> Tensor:
-    """Shrink a covariance (h, h) of these statistics towards (tr Σ/h)·I."""
-    h = len(covariance)
-    level = float(covariance.trace()) / h
+    """Shrink a covariance (h, h) of these statistics towards (tr Σ/h)·I, in place."""
+    level = float(covariance.trace()) / len(covariance)
     shrinkage = intensity(covariance, statistics, asked)
-    target = torch.eye(h, dtype=covariance.dtype, device=covariance.device)
     if level <= statistics.rounding() ** 2:  # nothing varies: all directions are alike
-        return target
-    return covariance * (1 - shrinkage) + target * (shrinkage * level)
+        shrinkage, level = 1.0, 1.0
+    covariance *= 1 - shrinkage
+    covariance.diagonal().add_(shrinkage * level)
+    return covariance
 
 
 def shared_root(
     statistics: ClassStatistics, asked: float | Literal["oas"] = "oas"
 ) -> Tensor | None:
     """Return the Cholesky factor (h, h) of the shrunk covariance; None where it is singular."""
-    covariance = statistics.pooled_scatter() / (statistics.total or 1.0)
-    root = factor(shrink(covariance, statistics, asked))
+
+    def covariance() -> Tensor:
+        return statistics.pooled_scatter().div_(statistics.total or 1.0)
+
+    root = factor(shrink(covariance(), statistics, asked))
     if root is None:  # what is left of a direction after forgetting may be rounding
-        cleaned = _without_rounding(covariance, statistics.rounding() ** 2)
+        cleaned = _without_rounding(covariance(), statistics.rounding() ** 2)
         root = factor(shrink(cleaned, statistics, asked))
     return root
 
 
 def factor(covariance: Tensor) -> Tensor | None:
-    """Return the Cholesky factor; None where a feature follows from others, but for rounding."""
-    root, failed = torch.linalg.cholesky_ex(covariance)
-    rounding = covariance.shape[0] * torch.finfo(covariance.dtype).eps
-    singular = (root.diagonal().square() <= rounding * covariance.diagonal()).any()
-    return None if bool(failed) or bool(singular) else root
+    """Turn a covariance into its Cholesky factor, in place: a wide one leaves no room for a second.
+
+    None where a feature follows from others, but for rounding.
+    """
+    least = len(covariance) * torch.finfo(covariance.dtype).eps * covariance.diagonal()
+    failed = factor_in_place(covariance)
+    singular = (covariance.diagonal().square() <= least).any()
+    return None if failed or bool(singular) else covariance
 
 
 def whiten(root: Tensor, rows: Tensor) -> Tensor:

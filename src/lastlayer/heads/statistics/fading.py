@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import short
+from lastlayer.core.packed import symmetric
 from lastlayer.errors import OptionError
 from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.class_statistics import Scatter
-from lastlayer.heads.statistics.moments import add_gram, symmetric
+from lastlayer.heads.statistics.moments import add_gram
 
 _OCTAVES = 8  # half-lives in a piece of a batch: its sums lose no more than 8 bits to one another
 

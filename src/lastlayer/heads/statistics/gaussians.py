@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import short, whole
+from lastlayer.core.packed import symmetric
 from lastlayer.core.tensors import are_whole
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.shared_module import Precise
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import factor, shrink
-from lastlayer.heads.statistics.moments import TINY, symmetric
+from lastlayer.heads.statistics.moments import TINY
 from lastlayer.heads.statistics.possible import (
     check_spread,
     check_whole_classes,

@@ -15,8 +15,6 @@ _CACHE = 1 << 22  # bytes that stay in the cache from one pass to the next
 _CANCELLED = 0.01  # of a sum of squares: less of it that is left has lost digits
 _SLIM = 8  # a product is slim if one side is this many times shorter than the features
 _BLOCKS, _BLOCK = 4, 512  # of a symmetric product on a GPU: how many, and the least features of one
-_WIDE = 2900  # features from which a matrix gets memory that nothing else has used
-_STEP = 128  # rows of a wide matrix at a time, up to the diagonal
 _AHEAD = 2  # pieces on their way to a GPU
 TINY = 1e-200  # in place of a count of 0 where it divides what is 0 as well
 _LOCAL = threading.local()
@@ -216,42 +214,6 @@ def add_gram(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     for start in range(0, h, size):
         stop = min(start + size, h)
         scatter[start:stop, :stop].addmm_(rows[:, start:stop].mT, rows[:, :stop], alpha=sign)
-
-
-def symmetric(lower: Tensor) -> Tensor:
-    """Return the whole of symmetric matrices (…, h, h) of which the lower triangle is known."""
-    whole = lower.tril()
-    for start, stop in _steps(lower):  # by blocks: wide ones take as much memory again otherwise
-        whole[..., :start, start:stop] = whole[..., start:stop, :start].mT
-        corner = whole[..., start:stop, start:stop]
-        corner += corner.tril(-1).mT
-    return whole
-
-
-def lower_zeros(shape: tuple[int, ...]) -> Tensor:
-    """Return lower triangles (…, h, h) of zeros, above which may be anything in wide matrices.
-
-    What is above is not written: that memory is then never taken from the system.
-    """
-    made = torch.empty(shape, dtype=torch.float64)
-    for start, stop in _steps(made, _WIDE):
-        made[..., start:stop, :stop] = 0
-    return made
-
-
-def lower_copy(lower: Tensor) -> Tensor:
-    """Return a copy of a lower triangle (h, h), above which may be anything in a wide matrix."""
-    made = torch.empty_like(lower)
-    for start, stop in _steps(lower, _WIDE):
-        made[start:stop, :stop] = lower[start:stop, :stop]
-    return made
-
-
-def _steps(square: Tensor, least: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield where blocks of rows begin and end: one block where there are fewer features."""
-    h = square.shape[-1]
-    size = _STEP if h >= least else max(h, 1)
-    return ((start, min(start + size, h)) for start in range(0, h, size))
 
 
 def running_deviations(z: Tensor, groups: Groups, before: Tensor, mean: Tensor) -> Tensor:

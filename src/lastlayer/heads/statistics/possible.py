@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lastlayer.core.blas import factor_in_place
+from lastlayer.core.packed import lower_copy, symmetric
 from lastlayer.errors import DataError, ImpossibleError
-from lastlayer.heads.statistics.moments import symmetric
 from lastlayer.heads.weights import GONE
 
 if TYPE_CHECKING:
@@ -72,8 +73,9 @@ def check_scatter(lower: Tensor, directions: int, least: float, c: int | None = 
     least = max(least, h * _EPS * float(lower.diagonal().abs().max()))  # as a factor needs it
     negative = "what would remain has a negative variance, so some of them were never observed"
     if directions >= h or h > _RANK:
-        level = least * torch.eye(h, dtype=lower.dtype, device=lower.device)
-        if bool(torch.linalg.cholesky_ex(symmetric(lower) + level).info):
+        remains = lower_copy(lower)
+        remains.diagonal().add_(least)
+        if bool(factor_in_place(remains)):
             raise ImpossibleError(negative, c)
         return
     values = torch.linalg.eigvalsh(symmetric(lower))

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from lastlayer.catalogue import Abilities
 from lastlayer.core.checks import choice, flag, short
+from lastlayer.core.packed import symmetric
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.leave_one_out import check_leverage
 from lastlayer.heads.statistics.class_statistics import Scatter
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.least_squares import Moments, ridge
-from lastlayer.heads.statistics.moments import TINY, symmetric
+from lastlayer.heads.statistics.moments import TINY
 from lastlayer.heads.statistics.statistics_head import SOLUTION, StatisticsHead
 
 Weigh = Literal["samples", "classes"]

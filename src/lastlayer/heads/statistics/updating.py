@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from lastlayer.core.packed import lower_copy
 from lastlayer.core.tensors import LARGEST, are_usable, bad_features
 from lastlayer.heads.statistics.moments import (
     TINY,
@@ -16,7 +17,6 @@ from lastlayer.heads.statistics.moments import (
     alone_in_class,
     chosen,
     group,
-    lower_copy,
     measured_from,
     pieces,
     room,

@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from lastlayer.core.packed import symmetric
 from lastlayer.heads.leave_one_out import check_leverage
 from lastlayer.heads.statistics.class_statistics import ClassStatistics
 from lastlayer.heads.statistics.covariance import intensity
 from lastlayer.heads.statistics.gaussians import diagonal_intensity
-from lastlayer.heads.statistics.moments import symmetric
 
 AT_ONCE = 1 << 16  # features: what rows are worked on in stays in a core's cache
 
