@@ -44,6 +44,7 @@ def test_halves_are_a_whole(head: str, tmp_path: Path) -> None:
         assert same[0] == same[1]
         fetch(two, tmp_path / "d2.safetensors")
         assert one.ask("/forget", {"rows": Z[:1].tolist(), "labels": Y[:1]})[0] == 409
+        assert one.ask("/state")[0] == 409
         merged = ll.merge(base, tmp_path / "d1.safetensors", tmp_path / "d2.safetensors")
         with pytest.raises(ll.errors.MergeError, match="would count twice"):
             merged.merge(ll.HeadClassifier.load(tmp_path / "d1.safetensors"))

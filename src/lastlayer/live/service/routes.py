@@ -146,6 +146,11 @@ class Plain:
 
     async def state(self, head: LiveHead, _: Request) -> Response:
         """Give the head's file, through the last change."""
+        if isinstance(head, Replica):  # its file is a part; merged with deltas it would count twice
+            raise UnsupportedError(
+                "a replica gives what it has learned as deltas: merge /delta with the head that it "
+                "began with"
+            )
         file = await asyncio.wrap_future(head.writer.order(lambda: _saved(head)))
         return _given(file)
 
