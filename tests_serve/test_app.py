@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,21 @@ import pytest
 
 import lastlayer as ll
 from conftest import made_up, save_head
-from lastlayer.live import LiveHead, Replica
+from lastlayer.live import LiveHead, Replica, writer
 from lastlayer.live.service import bodies
 from lastlayer.live.service.app import make_app
 
 Z, Y = made_up(40, 1)
 
 
-def ask(app: Any, method: str, path: str, parts: list[bytes], on_start: Any = None) -> Any:
+def ask(app: Any, method: str, path: str, parts: list[bytes], on_start: Any = None,
+        stops: bool = False) -> Any:  # fmt: skip
     """Return the status, the headers and the body of an answer; do something when it begins."""
     headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": method, "path": path, "headers": headers,
              "query_string": b"", "http_version": "1.1", "scheme": "http"}  # fmt: skip
     coming = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-    coming.append({"type": "http.request", "body": b""})
+    coming += [] if stops else [{"type": "http.request", "body": b""}]
     said: list[Any] = []
 
     async def receive() -> Any:
@@ -82,6 +84,37 @@ def test_a_large_head_is_taken_from_the_disk(
         status, _, said = ask(app, "POST", "/reload", parts[:-1])
         assert status == 422, said
         assert not list((tmp_path / "live").glob(".*"))
+
+
+def test_a_client_that_stops_in_the_middle(tmp_path: Path) -> None:
+    with LiveHead(save_head(tmp_path / "h.safetensors"), tmp_path / "live") as head:
+        reads = bodies.Bodies(seconds=0.1)
+        app = make_app({"h": head}, bodies=reads)
+        status, headers, said = ask(app, "POST", "/learn", [b'{"rows": '], stops=True)
+        assert (status, headers["connection"]) == (400, "close")
+        assert b"the body must come within 0.1 seconds" in said
+        assert (reads.held, head.change) == (0, 0)
+
+
+def test_too_much_at_once_is_told_to_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LiveHead(save_head(tmp_path / "h.safetensors"), tmp_path / "live") as head:
+        app = make_app({"h": head})
+        body = json.dumps({"rows": Z[:1].tolist(), "labels": Y[:1]}).encode()
+        monkeypatch.setattr(writer, "MOST_ENTRIES", 3)
+        gate = threading.Event()
+        head.writer.order(gate.wait)
+        waiting = [head.writer.ask(head.entry("learn", Z[:1], Y[:1])) for _ in range(3)]
+        status, headers, said = ask(app, "POST", "/learn", [body])
+        assert (status, headers["retry-after"]) == (503, "1")
+        assert b"too many changes are waiting" in said
+        assert (
+            ask(app, "POST", "/predict", [json.dumps({"rows": Z[:1].tolist()}).encode()])[0] == 200
+        )
+        gate.set()
+        assert [one.result()["change"] for one in waiting] == [1, 2, 3]
+        assert ask(app, "POST", "/learn", [body])[0] == 200
 
 
 def test_a_mistake_says_nothing_of_the_body(

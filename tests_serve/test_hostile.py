@@ -123,7 +123,7 @@ def test_a_thousand_who_say_nothing(service: Service) -> None:
         wait_for(lambda: len(os.listdir(f"/proc/{service.process.pid}/fd")) < 100)
 
 
-def test_too_much_at_once_is_told_to_come_again(tmp_path: Path) -> None:
+def test_many_who_come_at_once_are_all_answered(tmp_path: Path) -> None:
     save_head(tmp_path / "h.safetensors")
     body = {"rows": Z[:1].tolist(), "labels": Y[:1]}
     with running(tmp_path / "h.safetensors", "--store", tmp_path / "live") as service:
