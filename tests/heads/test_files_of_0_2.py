@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from lastlayer import HeadClassifier, load_head
-from lastlayer.core.tensor_files import read_tensors
+from lastlayer.core.tensor_files import read_tensors, write_tensors
+from lastlayer.errors import CalibrationWarning
 
 FILES = Path(__file__).parent / "of_0_2"
 ANSWERS = json.loads((FILES / "answers.json").read_text())
@@ -21,7 +22,8 @@ def test_they_answer_as_they_did(name: str) -> None:
     if name == "classifier":
         clf = HeadClassifier.load(path)
         assert clf.classes_.tolist() == ["cat", "dog", "owl"]
-        found = torch.from_numpy(clf.predict_proba(QUERIES.numpy()))
+        with pytest.warns(CalibrationWarning):  # its limits are of another novelty
+            found = torch.from_numpy(clf.predict_proba(QUERIES.numpy()))
     else:
         head = load_head(path)
         assert head.class_names == ["cat", "dog", "owl"]
@@ -39,6 +41,20 @@ def test_they_learn_on_as_a_copy_from_a_file_of_this_version(name: str, tmp_path
         head.observe(QUERIES, torch.tensor([3, 0, 3]))
     assert torch.equal(old(QUERIES), new(QUERIES))
     assert new.settings == old.settings
+
+
+@pytest.mark.parametrize(("name", "stale"), [("slda", True), ("mean", False)])
+def test_limits_of_a_novelty_that_is_measured_otherwise_are_out_of_date(
+    name: str, stale: bool, tmp_path: Path
+) -> None:
+    state, document = read_tensors(FILES / f"{name}.safetensors", "head")
+    limits = {"temperature": 2.0, "rows": 30, "ranks": [1, 2], "novelty": [3.0, 2.0]}
+    document["calibration"] = {**limits, "stale": False}
+    write_tensors(tmp_path / "old", "head", state, document)
+    head = load_head(tmp_path / "old")
+    assert head.calibration is not None
+    assert head.calibration.stale is stale
+    assert head.calibration.temperature == 2.0
 
 
 def test_the_format_is_where_the_program_of_0_2_looks_for_it(tmp_path: Path) -> None:

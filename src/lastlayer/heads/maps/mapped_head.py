@@ -23,6 +23,7 @@ from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head
 from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
 from lastlayer.heads.neighbours.stored_rows import Memory
+from lastlayer.heads.statistics.covariance import InDeviations, PartlyRelative
 from lastlayer.heads.statistics.statistics_head import ONE_SCATTER, StatisticsHead, check_budget
 from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning
 
@@ -275,14 +276,14 @@ class MappedHead(Head):
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
         feature_map, inner = self._reading()
-        measure = inner.relative_mahalanobis()
+        measure = _partly_relative(inner)
         return torch.cat([measure.novelty(feature_map(rows)) for rows in self._cut(z)])
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
         feature_map, inner = self._reading()
         mapped = feature_map.graph(z)
         logits = masked(inner._logits_graph(mapped), self.seen)
-        return logits, inner.relative_mahalanobis().graph(mapped)
+        return logits, _partly_relative(inner).graph(mapped)
 
     def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
         feature_map, inner = self._reading()
@@ -299,6 +300,12 @@ class MappedHead(Head):
         feature_map, inner = self._reading()
         logits = [inner._logits(feature_map(rows)) for rows in self._cut(z)]
         return torch.cat(logits).masked_fill(~self.seen, -torch.inf)
+
+
+def _partly_relative(inner: StatisticsHead) -> PartlyRelative:
+    """Return what measures novelty behind a map, without a matrix as wide and as high as it."""
+    relative = inner.relative_mahalanobis()
+    return PartlyRelative(InDeviations(relative.means, relative.deviation), relative, 0.9)
 
 
 def _map_of(like: object) -> FeatureMap:

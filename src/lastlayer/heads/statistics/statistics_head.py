@@ -21,6 +21,7 @@ from lastlayer.heads.statistics.class_statistics import (
 )
 from lastlayer.heads.statistics.covariance import (
     Mahalanobis,
+    PartlyRelative,
     RelativeMahalanobis,
     shared_root,
 )
@@ -143,10 +144,13 @@ class StatisticsHead(Head):
         return f"counts and {kept} are checked; whether it saw these very samples cannot be proven"
 
     def _novelty(self, z: Tensor, logits: Tensor) -> Tensor:
-        return self.mahalanobis().novelty(z)
+        return self._partly_relative().novelty(z)
 
     def _answer_graph(self, z: Value) -> tuple[Value, Value]:
-        return self._logits_graph(z), self.mahalanobis().graph(z)
+        return self._logits_graph(z), self._partly_relative().graph(z)
+
+    def _partly_relative(self) -> PartlyRelative:
+        return PartlyRelative(self.mahalanobis(), self.relative_mahalanobis(), 0.75)
 
     def _logits_graph(self, z: Value) -> Value:
         """Write down the logits of a head with weight, bias and centre."""
