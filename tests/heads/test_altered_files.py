@@ -128,6 +128,19 @@ def test_many_altered_files_are_refused_or_harmless(name: str, preset: str, tmp_
             attempt(name, preset, tmp_path / f"{seed}", seed)
 
 
+@pytest.mark.parametrize("name", ["linear", "slda", "knn", "random_ridge"])
+def test_a_head_without_classes_has_no_rows_of_any(name: str, tmp_path: Path) -> None:
+    head = trained(name, "exact")
+    head.save(tmp_path / "head")
+    state, document = read_tensors(tmp_path / "head", "head")
+    state["seen"] = state["seen"][:0]
+    write_tensors(tmp_path / "head", "head", state, document)
+    with pytest.raises(
+        FileFormatError, match=r"must have a row for each of 0 classes|must be below 0"
+    ):
+        load_head(tmp_path / "head")
+
+
 @pytest.mark.parametrize("name", ["slda", "ridge", "random_ridge", "qda", "mean", "linear", "knn"])
 @pytest.mark.parametrize("size", [10**5, 10**6, 10**9])
 def test_a_small_file_does_not_ask_for_much_memory(name: str, size: int, tmp_path: Path) -> None:

@@ -32,7 +32,8 @@ def check_state(make: Callable[[int], "Head"], state: Mapping[str, Tensor]) -> N
     if n > MOST_CLASSES:
         raise StateError(f"a head has at most {MOST_CLASSES} classes, got {n}")
     # By now a row of each tensor is known to be in the file, or there is none.
-    with_class = _without_memory(make, 1) if n else blank
+    rows = any(state[name].shape != expected.shape for name, expected in blank.items())
+    with_class = _without_memory(make, 1) if n or rows else blank
     for name, expected in with_class.items():
         tensor = state[name]
         if expected.shape != blank[name].shape:
