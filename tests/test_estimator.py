@@ -375,3 +375,12 @@ def test_a_label_too_long_to_be_a_name_is_refused(kind):
     with pytest.raises(LabelError, match="at most 1000"):
         clf.partial_fit([[2.0]], y[1:])
     assert len(clf.classes_) == 2
+
+
+@pytest.mark.parametrize(("learned", "further"), [([0, 1], ["0", "1"]), (["owl", "emu"], [0, 1])])
+def test_text_and_numbers_are_refused_side_by_side(learned: list[Any], further: list[Any]) -> None:
+    z = np.eye(4)
+    clf = HeadClassifier("slda").fit(z, learned * 2)
+    with pytest.raises(LabelError, match=r"each label must be .*, as those learned before, got"):
+        clf.partial_fit(z, further * 2)
+    assert clf.classes_.tolist() == sorted(learned)

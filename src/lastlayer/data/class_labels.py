@@ -40,6 +40,7 @@ class ClassLabels:
         """Assign the next classes to those of the labels that are new."""
         if len(labels) <= len(self.ordered) and np.isin(labels, self.ordered).all():
             return self
+        self._check_alike(labels)
         ordered = unique_labels(self.ordered, labels)
         known = np.isin(ordered, self.ordered)
         column = np.empty(len(ordered), dtype=np.int64)
@@ -49,10 +50,7 @@ class ClassLabels:
 
     def classes_of(self, labels: Array, codes: Tensor) -> Tensor:
         """Return the classes (n,) of rows whose labels are ``labels[codes]``, all of them known."""
-        text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.ordered))
-        if text != known_text:
-            known, got = (kind_of(a.tolist()[0]) for a in (self.ordered, labels))
-            raise LabelError(f"each label must be {known}, as those learned before, got {got}")
+        self._check_alike(labels)
         place = np.searchsorted(self.ordered, labels).clip(max=len(self.ordered) - 1)
         column = np.where(self.ordered[place] == labels, self.column[place], -1)
         classes = torch.from_numpy(column)[codes]
@@ -63,6 +61,13 @@ class ClassLabels:
                 f"{listed([str(label) for label in self.ordered.tolist()])}"
             )
         return classes
+
+    def _check_alike(self, labels: Array) -> None:
+        """Refuse text where numbers were learned, and numbers where text was."""
+        text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.ordered))
+        if text != known_text:
+            known, got = (kind_of(a.tolist()[0]) for a in (self.ordered, labels))
+            raise LabelError(f"each label must be {known}, as those learned before, got {got}")
 
     def like(self, names: Sequence[str]) -> Array:
         """Return labels with these names, of the type that the labels have."""
