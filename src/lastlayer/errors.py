@@ -66,6 +66,10 @@ class ForgottenBeforeWarning(UserWarning):
     """Rows that are to be forgotten were forgotten before, and have not been learned since."""
 
 
+class DrawnTestWarning(UserWarning):
+    """A table had no split, so that some of its rows were drawn as test rows."""
+
+
 class MergeError(LastLayerError, ValueError):
     """Two heads that cannot be merged."""
 

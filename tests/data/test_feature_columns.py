@@ -40,7 +40,9 @@ def embedding(order: list[str]) -> str:
 
 
 def features(path: Path, order: list[str], seed: int = 0) -> Path:
-    data = ll.Features.from_frame(birds(seed=seed).select(*order, "label"), embedding(order))
+    data = ll.Features.from_frame(
+        birds(seed=seed).select(*order, "label"), embedding(order), test=0.2
+    )
     data.save(path)
     return path
 
@@ -57,7 +59,7 @@ def test_a_features_file_keeps_the_names_of_its_columns(tmp_path: Path) -> None:
 
 
 def test_a_name_for_each_column() -> None:
-    data = ll.Features.from_frame(birds(), embedding(NAMES))
+    data = ll.Features.from_frame(birds(), embedding(NAMES), test=0.2)
     with pytest.raises(ShapeError, match="columns must have 4 names, got "):
         ll.Features(data.train, data.test, data.names, columns=("a", "b"))
 
@@ -76,7 +78,7 @@ def test_a_features_file_is_put_in_the_learned_order(tmp_path: Path, order: list
 def test_a_features_file_with_other_columns_is_refused(tmp_path: Path) -> None:
     clf = ll.fit(features(tmp_path / "a.safetensors", NAMES), "slda")
     other = birds().rename({"leg": "foot"})
-    ll.Features.from_frame(other, "width:mass").save(tmp_path / "b.safetensors")
+    ll.Features.from_frame(other, "width:mass", test=0.2).save(tmp_path / "b.safetensors")
     with pytest.raises(DataError, match="'leg' is missing, 'foot' was not among them"):
         fitting.predict(clf, tmp_path / "b.safetensors")
 
@@ -158,7 +160,7 @@ def test_a_shard_with_other_columns_is_refused_or_left_out(tmp_path: Path, kind:
     folder = pile(tmp_path / "a", kind, birds(), [NAMES])
     other = birds(60).rename({"leg": "foot"})
     if kind == "ours":
-        ll.Features.from_frame(other, "width:mass").save(folder / "1.safetensors")
+        ll.Features.from_frame(other, "width:mass", test=0.2).save(folder / "1.safetensors")
     else:
         other.write_parquet(folder / "1.parquet")
     asked = {} if kind == "ours" else {"embedding": "width:mass"}

@@ -19,6 +19,7 @@ from lastlayer.data.from_tables import import_features
 from lastlayer.errors import (
     ArgumentError,
     DataError,
+    DrawnTestWarning,
     FileFormatError,
     LabelError,
     LastLayerError,
@@ -407,7 +408,7 @@ class Foreign:
 @pytest.mark.parametrize("frame", [wide(), nested()], ids=["wide", "nested"])
 def test_frames(make: Callable[[pd.DataFrame], Any], frame: pd.DataFrame) -> None:
     embedding = "z" if "z" in frame else "z_*"
-    assert_all_there(ll.Features.from_frame(make(frame), embedding=embedding, label="species"))
+    assert_all_there(ll.Features.from_frame(make(frame), embedding, "species", test=0.2))
 
 
 def test_a_frame_with_a_split() -> None:
@@ -415,6 +416,13 @@ def test_a_frame_with_a_split() -> None:
     data = ll.Features.from_frame(frame, "z", "species", ["id"])
     assert [len(split) for split in data.splits.values()] == [6, 3, 3]
     assert list(data.names) == ["species", "id"]
+
+
+def test_a_draw_from_a_frame_is_said() -> None:
+    with pytest.warns(DrawnTestWarning, match=r"drew 20% of each class as test \(seed 0\)"):
+        data = ll.Features.from_frame(nested(), "z", "species")
+    asked = ll.Features.from_frame(nested(), "z", "species", test=0.2)
+    assert data.fingerprint == asked.fingerprint
 
 
 def test_what_is_no_frame() -> None:
@@ -425,7 +433,7 @@ def test_what_is_no_frame() -> None:
     with pytest.raises(LabelError, match="of one type, got text in row 1 and an int in row 0"):
         ll.Features.from_frame(mixed, "z", "y")
     beside = mixed.assign(label=["b", "c"] * 6)  # what is not asked for is nobody's concern
-    assert ll.Features.from_frame(beside, "z", "label").names == {"label": ("b", "c")}
+    assert ll.Features.from_frame(beside, "z", "label", test=0.5).names == {"label": ("b", "c")}
 
 
 def test_large_files_of_parquet_and_feather_by_pyarrow(tmp_path: Path) -> None:

@@ -130,9 +130,10 @@ def test_from_the_shell(
 def test_a_table_does_not_say_and_is_taken(tmp_path: Path) -> None:
     frame = newcomer.birds()
     frame.to_csv(tmp_path / "b.csv", index=False)
-    assert ll.Features.from_frame(frame, "z_*", "species").made_by == {}
+    assert ll.Features.from_frame(frame, "z_*", "species", test=0.2).made_by == {}
     assert (
-        ll.Features.from_frame(frame, "z_*", "species", made_by="vit").made_by["backbone"] == "vit"
+        ll.Features.from_frame(frame, "z_*", "species", test=0.2, made_by="vit").made_by["backbone"]
+        == "vit"
     )
     assert ll.Features.from_arrays([[0.0], [1.0]] * 4, [0, 1] * 4, made_by="vit").made_by
     clf = ll.fit(import_features(tmp_path / "b.csv", "z_*", "species", made_by="vit"))

@@ -1,6 +1,7 @@
 """The features of a data set: its splits, what the labels mean, and where they come from."""
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from numbers import Real
@@ -19,7 +20,13 @@ from lastlayer.data.made_by import maker_of
 from lastlayer.data.table_rows import names_of_columns, read_splits
 from lastlayer.data.tables.frames import open_frame
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.errors import FileFormatError, LabelError, OptionError, ShapeError
+from lastlayer.errors import (
+    DrawnTestWarning,
+    FileFormatError,
+    LabelError,
+    OptionError,
+    ShapeError,
+)
 
 # How a file names classes: as ``class_name`` does; 0.2 left backslashes as they were.
 NAME_CODE = 1
@@ -156,7 +163,8 @@ class Features:
             domains: Further columns to keep as labels.
             split: The column that says ``train``, ``validation`` or ``test``; one named ``split``
                 is used as such.
-            test: Where there is none, the part of each class to draw as test; 0.2 if not given.
+            test: Where there is none, the part of each class to draw as test; if not given, 0.2,
+                with a ``DrawnTestWarning``.
             seed: Decides that draw.
             made_by: The name of the backbone or text model that made the embeddings.
 
@@ -167,7 +175,12 @@ class Features:
         """
         selection = Selection(embedding=embedding, label=label, domains=domains, split=split)
         splits = read_splits({"": open_frame(frame)}, selection)
-        made, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, test, seed)
+        drawn: list[str] = []
+        said = drawn.append if test is None else lambda sentence: None
+        made, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, test, seed, said)
+        for sentence in drawn:
+            message = f"{sentence}: test=0.2 or split=COLUMN says what you mean"
+            warnings.warn(message, DrawnTestWarning, stacklevel=2)
         origin = Origin(backbone=made_by)
         return cls.of_splits(made, names, origin, names_of_columns(splits))
 
