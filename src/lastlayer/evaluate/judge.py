@@ -33,7 +33,7 @@ from lastlayer.heads import Head, make_head
 
 CHECKPOINTS = 10  # at most so often is a head scored on its way
 SCORING = 2.0  # seconds after which a head is scored no more before the end
-CURVE_ROWS = 500  # held-out rows that make a curve: scoring some heads takes seconds
+CURVE_ROWS = 400  # held-out rows that make a curve: scoring some heads takes seconds
 BATCH = 4096  # rows that a head without gradient is given at once
 SMALL = 64 << 20  # bytes of a head that is kept until nothing else runs, to be timed then
 TIMED = 31  # single predictions, of whose times the median is taken
@@ -82,7 +82,7 @@ def judge(
     is short. ``seed`` decides which rows are held out, unless ``splits`` says. Of heads trained by
     gradient, those in ``vectors_of`` keep their output vectors, and learning rates that are not in
     ``rates`` are looked for. ``curves`` scores heads along the stream too, in as many splits as
-    make 500 rows, and times their predictions.
+    make 400 rows, and times their predictions; a head that is slow to solve at its end alone.
 
     >>> import lastlayer as ll
     >>> from lastlayer.evaluate.stream import lay_out
@@ -211,18 +211,25 @@ def _learn_once(
     the first does not show it to be behind.
     """
     heads = [name for name in names if not card_of(name).by_gradient]
+    slow = {name for name in heads if _cost(name, stream, _once(splits[-1])) > SLOW}
     cost = {
-        (n, name): _cost(name, stream, split) for n, split in enumerate(splits) for name in heads
+        (n, name): _cost(name, stream, _once(split) if name in slow else split)
+        for n, split in enumerate(splits)
+        for name in heads
     }
 
     def learn(asked: Sequence[tuple[int, str]]) -> Found:
         pieces = [
-            (partial(_feed, stream, splits[n], n, name, timed=timed and not n), cost[n, name])
+            (
+                partial(
+                    _feed, stream, splits[n], n, name, timed=timed and not n, once=name in slow
+                ),
+                cost[n, name],
+            )
             for n, name in asked
         ]
         return _run(pieces, meter)
 
-    slow = {name for name in heads if _cost(name, stream, _once(splits[-1])) > SLOW}
     done = learn([(n, name) for n, name in cost if n == 0 or name not in slow])
     behind = _behind(stream, splits[0], done, slow)
     later = [(n, name) for n, name in cost if (n, name) not in done]
@@ -367,8 +374,12 @@ def _come(stream: Stream, splits: Sequence[Split]) -> Tensor:
     return counts
 
 
-def _feed(stream: Stream, split: Split, number: int, name: str, *, timed: bool) -> Found:
+def _feed(
+    stream: Stream, split: Split, number: int, name: str, *, timed: bool, once: bool = False
+) -> Found:
     """Let a head without gradients learn a split; return its verdict, or why it cannot learn.
+
+    ``once``: it is scored at its end alone, since solving it takes long.
 
     To be timed, a small head is kept. A large one is timed here, beside others at work: to learn it
     again would take longer than all the rest.
@@ -382,7 +393,7 @@ def _feed(stream: Stream, split: Split, number: int, name: str, *, timed: bool) 
             learn(head, stream, rows)
             if task not in split.checkpoints:
                 continue
-            if spent > SCORING and task != split.checkpoints[-1]:
+            if (once or spent > SCORING) and task != split.checkpoints[-1]:
                 right.append(torch.tensor(-1))
                 continue
             began = time.perf_counter()
