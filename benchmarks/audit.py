@@ -37,6 +37,10 @@ from torch import Tensor
 import lastlayer as ll
 
 RATE = 0.05
+# Of draws by the noise model: the share of wrong labels, that of these which follow pairs of
+# classes, and how far classes are apart.
+DRAWN = ((0.05, 0.0), (0.0, 0.0), (0.02, 0.0), (0.05, 0.5), (0.2, 0.0))
+APART = (0.4, 0.6, 1.0)
 OURS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "slda": ("slda", {}),
     "qda": ("qda", {}),
@@ -191,8 +195,8 @@ def coverage(draws: int, say: Callable[[str], None]) -> None:
 
     say("| apart | accuracy | wrong | alike | held | counted | were wrong | flagged |")
     say("|---:|---:|---:|---:|---:|---:|---:|---:|")
-    for rate, alike in ((0.05, 0.0), (0.0, 0.0), (0.02, 0.0), (0.05, 0.5), (0.2, 0.0)):
-        for apart in (0.4, 0.6, 1.0):
+    for rate, alike in DRAWN:
+        for apart in APART:
             held, counted, were, flagged, right = 0, [], [], [], []
             for seed in range(draws):
                 rows = draw(1500, 6, 12, apart=apart, rate=rate, alike=alike, seed=seed)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import lastlayer as ll
+from lastlayer.cli.out import write_table
 from lastlayer.errors import DataError, LastLayerError, OptionError
 
 SUSPECTS = pl.DataFrame({"row": [3, 0], "label": ["dog", "cat"], "suggestion": ["cat", "emu"]})
@@ -50,6 +51,31 @@ def test_labels_that_are_numbers_stay_what_they_are(tmp_path: Path) -> None:
     table.write_csv(tmp_path / "s.csv")
     for suspects in (table, tmp_path / "s.csv"):
         assert data.relabel(suspects).train.y.tolist() == [0, 0, 0, 1]
+
+
+def test_labels_that_would_begin_a_formula_come_back(tmp_path: Path) -> None:
+    """A .csv file has them with an apostrophe."""
+    z = torch.arange(8.0).reshape(4, 2)
+    data = ll.Features.from_arrays(z, ["=a", "+b", "=a", "'c"], test=(z[:1], ["=a"]))
+    table = pl.DataFrame({
+        "row": [0, 1, 3], "label": ["=a", "+b", "'c"], "suggestion": ["'c", "=a", "+b"],
+    })  # fmt: skip
+    write_table(table, tmp_path / "s.csv")
+    assert "'=a" in (tmp_path / "s.csv").read_text()
+    for suspects in (table, tmp_path / "s.csv"):
+        better = data.relabel(suspects)
+        assert [better.names["y"][c] for c in better.train.y] == ["'c", "=a", "=a", "+b"]
+        assert better.names == data.names
+        assert data.drop(suspects).train.z[:, 0].tolist() == [4]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_no_suspects_change_nothing(suffix: str, tmp_path: Path) -> None:
+    file = tmp_path / f"s.{suffix}"
+    write_table(SUSPECTS.clear(), file)
+    data = features()
+    assert torch.equal(data.drop(file).train.z, data.train.z)
+    assert torch.equal(data.relabel(file).train.y, data.train.y)
 
 
 def test_fit_learns_without_them() -> None:

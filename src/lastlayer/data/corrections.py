@@ -54,7 +54,7 @@ class Corrections:
             )
         found = [names[c] for c in y[self.rows].tolist()]
         for row, has, label in zip(self.rows.tolist(), found, self.labels, strict=True):
-            if has != label:
+            if label not in (has, f"'{has}"):  # as a .csv file has what would begin a formula
                 raise DataError(
                     f"suspects must be of these rows, but row {row} has label '{short(has)}', and "
                     f"was audited with '{short(label)}'"
@@ -73,9 +73,11 @@ class Corrections:
         if "" in self.suggestions:
             row = int(self.rows[self.suggestions.index("")])
             raise DataError(f"every suspect needs a suggestion, but row {row} has none")
-        joint = tuple(dict.fromkeys([*names, *self.suggestions]))  # a person may add a new one
+        known = {f"'{name}": name for name in names} | {name: name for name in names}
+        suggestions = [known.get(text, text) for text in self.suggestions]
+        joint = tuple(dict.fromkeys([*names, *suggestions]))  # a person may add a new one
         number = {name: c for c, name in enumerate(joint)}
-        new = torch.tensor([number[text] for text in self.suggestions], dtype=torch.int64)
+        new = torch.tensor([number[text] for text in suggestions], dtype=torch.int64)
         return y.index_copy(0, self.rows, new), joint
 
 
@@ -85,4 +87,5 @@ def _read(file: str | os.PathLike[str]) -> pl.DataFrame:
         raise ArgumentError(f"suspects must be one table, got {', '.join(tables)}")
     table = tables[""]
     wanted: list[Any] = [name for name in COLUMNS if name in table.columns]
-    return pl.DataFrame(dict(table.read([], wanted)))
+    # An audit that suspects no row writes a table of none.
+    return pl.DataFrame(dict(table.read([], wanted, least=0)))

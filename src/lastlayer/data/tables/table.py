@@ -26,11 +26,16 @@ class Table:
     # How many numbers a row of a column has, without reading it; None where that is not known.
     known_width: Callable[[str], int | None] = lambda name: None
 
-    def read(self, numbers: Sequence[str], labels: Sequence[str]) -> Columns:
-        """Read some columns, and nothing else; all have one value, or vector, for each row."""
-        pieces = list(self.read_pieces(numbers, labels))
+    def read(self, numbers: Sequence[str], labels: Sequence[str], least: int = 1) -> Columns:
+        """Read some columns, and nothing else; all have one value, or vector, for each row.
+
+        ``least`` 0: there may be no rows.
+        """
+        pieces = list(self.read_pieces(numbers, labels, least=least))
         if len(pieces) == 1:
             return pieces[0]
+        if not pieces:
+            return {name: np.empty(0) for name in (*numbers, *labels)}
         return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
     def read_pieces(
@@ -39,11 +44,12 @@ class Table:
         labels: Sequence[str],
         rows: int | None = None,
         most: int | None = None,
+        least: int = 1,
     ) -> Iterator[Columns]:
         """Read some columns, at most that many rows at a time; None: as many as there are.
 
         Only that many are in memory, unless the file is of a kind that can only be read whole.
-        ``most``: only the first rows, at most so many, are needed.
+        ``most``: only the first rows, at most so many, are needed; ``least`` 0: there may be none.
         """
         for name in (*numbers, *labels):
             look_up(name, self.columns, "column")
@@ -58,7 +64,7 @@ class Table:
                 yield {name: values[start : start + step] for name, values in piece.items()}
             # Let go of this piece before the next one is read.
             del piece
-        if empty:
+        if empty and least:
             raise DataError(f"{self.source} has no rows: at least one is needed")
 
     def _height(self, table: Columns) -> int:
