@@ -49,6 +49,10 @@ def test_wrong_labels_are_found_and_left_out(
     [
         ("audit birds.csv --label species --out birds.csv --force", "would overwrite an input"),
         ("audit birds.csv --label species --count 0", "--count must be at least 1"),
+        ("audit birds.csv --label species --count 5", "give --out too"),
+        ("audit birds.csv --label species --out a.csv --page a.csv", "must be two files"),
+        ("audit birds.csv --label species --page birds.csv --force", "would overwrite an input"),
+        ("fit birds.csv --label species --head slda --drop customer.feather --out a", "lack row"),
         ("audit birds.csv --label species --out a.txt", ".csv or .parquet"),
         ("audit birds.csv --label species --head linear", "cannot answer for a row"),
         ("fit birds.csv --label species --head slda --drop birds.csv --out birds.csv --force",

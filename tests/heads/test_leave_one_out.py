@@ -25,6 +25,8 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("qda", {}), ("qda", {"nu": 3.0, "prior": "empirical"}), ("qda", {"diagonal": True}),
     ("knn", {}), ("knn", {"k": 1}),
     ("random_ridge", {}), ("random_slda", {}), ("random_slda", {"map": "relu"}),
+    ("random_ridge", {"map": "quadratic", "rows": "unit", "width": 12}),
+    ("random_slda", {"map": "quadratic", "rows": "unit", "width": 12}),
     ("kernel_ridge", {"bandwidth": 1.5, "penalty": 0.1}),
 ]  # fmt: skip
 

@@ -107,7 +107,7 @@ def test_the_only_row_of_a_class_is_not_judged() -> None:
     found = ll.audit(ll.Features.from_arrays(z, y, test=(z[:9], y[:9])))
     assert found.table.height == 300
     assert 300 not in found.table["row"]
-    assert any("1 rows are the only one" in text for text in found.warnings)
+    assert any("1 row is the only one" in text for text in found.warnings)
 
 
 def test_a_table_needs_no_test_rows_and_keeps_its_columns(tmp_path: Path) -> None:

@@ -60,9 +60,13 @@ def audit(
     if out is not None:
         prepare_table(out, *read, force=force)
     if page is not None:
-        prepare(page, *read, option="--page")
+        prepare(page, *read, force=force, option="--page")
+    if out is not None and page is not None and out.resolve() == page.resolve():
+        raise OptionError(f"--out and --page must be two files, got {out} for both")
     if count is not None and count < 1:
         raise OptionError(f"--count must be at least 1, got {count}")
+    if count is not None and out is None:
+        raise OptionError("--count says how many rows to write: give --out too")
     with bar(f"{features}, {head}", unit="rows") as tell:
         found = find(
             features,

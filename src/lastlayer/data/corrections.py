@@ -87,5 +87,7 @@ def _read(file: str | os.PathLike[str]) -> pl.DataFrame:
         raise ArgumentError(f"suspects must be one table, got {', '.join(tables)}")
     table = tables[""]
     wanted: list[Any] = [name for name in COLUMNS if name in table.columns]
+    if not wanted:
+        return pl.DataFrame()
     # An audit that suspects no row writes a table of none.
     return pl.DataFrame(dict(table.read([], wanted, least=0)))

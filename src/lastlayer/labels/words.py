@@ -31,12 +31,13 @@ def sentences(audit: "Audit") -> tuple[str, ...]:
     exact = int((audit.duplicates["distance"] == 0).sum())
     near = audit.duplicates.height - exact
     if exact or near:
+        have = "row has" if exact == 1 else "rows have"
         said.append(
-            f"{exact} rows have an exact copy with another label, and {near} of the worst ones "
+            f"{exact} {have} an exact copy with another label, and {near} of the worst ones "
             "nearly a copy."
         )
-    if audit.strange.height:
-        said.append(f"{audit.strange.height} rows are far from every class.")
+    if far := audit.strange.height:
+        said.append(f"{far} {'row is' if far == 1 else 'rows are'} far from every class.")
     for one, other, told_apart in audit.same.head(3).rows():
         said.append(
             f"'{one}' and '{other}' may be one class: {told_apart:.0%} of their rows are nearer to "
@@ -83,8 +84,11 @@ def warnings(
         )
     if alone:
         said.append(
-            f"{alone} rows are the only one of their class, or its copies: nothing else says what "
-            "the class is, so they are not judged."
+            "1 row is the only one of its class: nothing else says what the class is, so it is not "
+            "judged."
+            if alone == 1
+            else f"{alone} rows are the only ones of their classes, or copies of these: nothing "
+            "else says what the classes are, so they are not judged."
         )
     return tuple(said)
 
