@@ -54,7 +54,9 @@ def test_the_life_of_a_head_is_as_shown(
     """The same words; numbers may differ a little on another CPU."""
     monkeypatch.chdir(tmp_path)
     blocks_shown = shown()
-    assert {commands[0].split()[0] for commands, _ in blocks_shown} == {"advise", "fit", "watch"}
+    assert {commands[0].split()[0] for commands, _ in blocks_shown} == {
+        "advise", "fit", "watch", "audit"
+    }  # fmt: skip
     for commands, said in blocks_shown:
         capsys.readouterr()
         for command in commands:
