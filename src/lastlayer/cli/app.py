@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from lastlayer.core.names import printable
+from lastlayer.core.panics import keep_from_terminal
 from lastlayer.core.version import __version__
 from lastlayer.errors import LastLayerError
 
@@ -67,6 +68,7 @@ def main() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
         _write_anything(getattr(sys, name))
+    keep_from_terminal()
     try:
         try:
             app()

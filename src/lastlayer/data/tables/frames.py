@@ -12,6 +12,7 @@ import polars as pl
 
 from lastlayer.core.checks import kind_of, short
 from lastlayer.core.files import check_growth, reading
+from lastlayer.core.panics import without_panics
 from lastlayer.data.labels import refuse_mixed
 from lastlayer.data.tables import arrow_stream
 from lastlayer.data.tables.parquet_footer import Footer, read_footer
@@ -43,7 +44,7 @@ def open_text(path: Path, separator: str) -> Table:
     _refuse_repeated(path, list(known))
 
     def get(numbers: Sequence[str], labels: Sequence[str]) -> Columns:
-        with reading(path, "a table of text"):
+        with reading(path, "a table of text"), without_panics():
             first = scan().select(numbers).head(1).collect()
             lists = [n for n in numbers if str(first[n][0] if first.height else "").startswith("[")]
             plain = [name for name in numbers if name not in lists]
@@ -147,7 +148,7 @@ def _lazy(path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = 
         numbers: Sequence[str], labels: Sequence[str], rows: int | None, most: int | None
     ) -> Iterator[Columns]:
         columns, start = [*numbers, *labels], 0
-        with reading(path, f"a {path.suffix.lower()} file"):
+        with reading(path, f"a {path.suffix.lower()} file"), without_panics():
             about, some = check(columns), lazy.select(columns)
             groups = about.row_groups if about is not None and most is None else None
             for piece in _pieces(some if most is None else some.head(most), rows, groups):
@@ -161,7 +162,7 @@ def _lazy(path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = 
     def width(name: str) -> int | None:
         if footer is None:
             return None
-        with reading(path, f"a {path.suffix.lower()} file"):
+        with reading(path, f"a {path.suffix.lower()} file"), without_panics():
             check([name])
             return footer().width(name)
 

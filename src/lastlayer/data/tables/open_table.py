@@ -10,6 +10,7 @@ from typing import Any
 from lastlayer.core.checks import a_path
 from lastlayer.core.files import check_ordinary, reading
 from lastlayer.core.names import look_up
+from lastlayer.core.panics import without_panics
 from lastlayer.data.tables.frames import (
     open_arrow,
     open_json_lines,
@@ -54,7 +55,7 @@ def open_table(path: str | os.PathLike[str]) -> dict[str, Table]:
     if not path.suffix and not path.exists():
         check_ordinary(path, "a table")
     opener = look_up(path.suffix.lower(), _OPEN, "type of table")
-    with reading(path, f"a {path.suffix.lower()} file"):
+    with reading(path, f"a {path.suffix.lower()} file"), without_panics():
         return {"": opener(path)}
 
 
