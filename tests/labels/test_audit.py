@@ -7,11 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from torch import Tensor
 from wrong_labels import draw
 
 import lastlayer as ll
 from lastlayer.catalogue import able
 from lastlayer.errors import DataError, LastLayerError, OptionError, UnsupportedError
+from lastlayer.heads import Head
 
 
 @pytest.mark.parametrize("head", able("leaves_out"))
@@ -169,11 +171,25 @@ def test_equal_seeds_give_equal_tables() -> None:
     assert one.table.equals(other.table)
 
 
-def test_pieces_are_as_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kept", [0, 1 << 24])
+def test_pieces_are_as_the_whole(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether answers are kept or not: features may be too many to be in memory at once."""
     drawn = draw(500, 3, 6, rate=0.05)
+    drawn.z[7], drawn.y[7] = drawn.z[3], drawn.y[3]
     whole = ll.audit(drawn.features())
-    monkeypatch.setattr("lastlayer.labels.left_out.KEPT", 0)
+    asked = []
+    leave_out = Head.leave_one_out
+
+    def counting(head: Head, z: Tensor, *more: Tensor) -> Tensor:
+        asked.append(len(z))
+        return leave_out(head, z, *more)
+
+    monkeypatch.setattr(Head, "leave_one_out", counting)
+    monkeypatch.setattr("lastlayer.labels.left_out.KEPT", kept)
     monkeypatch.setattr("lastlayer.labels.left_out.PIECE", 100)
     pieces = ll.audit(drawn.features())
     assert pieces.table["row"].equals(whole.table["row"])
     assert pieces.wrong == pytest.approx(whole.wrong, rel=1e-6)
+    if kept:
+        assert max(asked) <= 100
+        assert sum(asked) == 500

@@ -192,10 +192,12 @@ class _Findings:
     ) -> Audit:  # fmt: skip
         """Look at all rows, and put together what was found."""
         found, judged = self.found, (~self.found.alone).nonzero().flatten()
+        looked = 0
         for rows, logits in found.pieces():
             self.look(rows, logits)
+            looked += len(rows)
             if progress is not None:
-                progress(int(rows[-1]) + 1, len(found.y))
+                progress(looked, len(found.y))
         ranked = {"confidence": 1 - self.own, "margin": self.best - self.own}
         scores = ranked.get(score, self.wrong)
         order = judged[scores[judged].argsort(descending=True, stable=True)]

@@ -34,9 +34,14 @@ class LeftOut:
         self.times = self.copies.times
         # The only row of a class, and its copies: nothing else says what the class is.
         self.alone = y.bincount()[y] == self.times
+        # Rows of as many copies together: what some heads make for these they make once.
+        self._order = self.times.argsort(stable=True)
         self._kept: Tensor | None = None
         if len(y) * self.n_classes <= KEPT:
-            self._kept = self.of(torch.arange(len(y)))
+            kept = torch.empty(len(y), self.n_classes, dtype=torch.float64)
+            for rows, logits in self.pieces():
+                kept[rows] = logits
+            self._kept = kept
 
     def of(self, rows: Tensor) -> Tensor:
         """Return the logits (m, k) of some rows."""
@@ -45,9 +50,9 @@ class LeftOut:
         return self.head.leave_one_out(self.z[rows], self.y[rows], self.times[rows])
 
     def pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all rows in their order, some at a time: which, and their logits."""
+        """Yield all rows, each once, some at a time: which, and their logits."""
         most = max(PIECE // max(self.n_classes, self.z.shape[1]), 1)
-        for rows in torch.arange(len(self.y)).split(most):
+        for rows in self._order.split(most):
             yield rows, self.of(rows)
 
 
