@@ -39,8 +39,9 @@ import lastlayer as ll
 from lastlayer.heads import Calibration, Head
 from lastlayer.heads.reference import Reference, ahead, projected
 from lastlayer.live.betting import most_errors
+from lastlayer.live.comparison import Judged
 from lastlayer.live.questions import QUESTIONS, WORSE
-from lastlayer.live.watch import Watch, _Rows
+from lastlayer.live.watch import Watch
 
 BETWEEN = 2000  # rows between false alarms that are promised
 ROWS, CALIBRATION = 10_000, {"cifar10": 2000, "cifar100": 5000}
@@ -69,11 +70,11 @@ class Pool:
     def wrong(self) -> np.ndarray[Any, Any]:
         return self.given != self.y
 
-    def rows(self, drawn: Any, y: Any = None) -> _Rows:
+    def rows(self, drawn: Any, y: Any = None) -> Judged:
         """Return rows as a watch sees them, with their labels or with others."""
         own, logits = self.y[drawn] if y is None else y, self.logits[drawn]
         far = ahead(logits, torch.from_numpy(own))
-        return _Rows(self.u[drawn], self.novelty[drawn], own, self.given[drawn] != own, far)
+        return Judged(self.u[drawn], self.novelty[drawn], own, self.given[drawn] != own, far)
 
 
 @cache

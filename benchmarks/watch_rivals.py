@@ -24,8 +24,10 @@ import lastlayer as ll
 from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.extraction.datasets.cifar import parse_pickle
 from lastlayer.heads import Head
+from lastlayer.live.comparison import Judged
 from lastlayer.live.questions import MOVED, STRANGE, WORSE
-from lastlayer.live.watch import Watch, _Rows
+from lastlayer.live.watch import Watch
+from lastlayer.live.wealth import Wealth
 
 BEFORE, AFTER, TUNED = 5000, 5000, 40
 Records = tuple[Any, Any]  # rows at which a statistic was higher than ever, and how high
@@ -102,7 +104,7 @@ def blurred(x: Tensor, sigma: float = 0.6) -> Tensor:
     return conv2d(pad(x, (2, 2, 2, 2), mode="reflect"), kernel, groups=3)
 
 
-def worlds(root: Path, weights: Path) -> dict[str, tuple[World, Callable[..., _Rows]]]:
+def worlds(root: Path, weights: Path) -> dict[str, tuple[World, Callable[..., Judged]]]:
     """Return the world of each shift, and what draws its rows after the change."""
     ten, (twenty, domain), (hundred, blur, other) = cifar10(), domains(), images(root, weights)
     return {
@@ -115,11 +117,11 @@ def worlds(root: Path, weights: Path) -> dict[str, tuple[World, Callable[..., _R
     }
 
 
-def _from(pool: Pool, rng: np.random.Generator) -> _Rows:
+def _from(pool: Pool, rng: np.random.Generator) -> Judged:
     return pool.rows(rng.integers(len(pool.y), size=AFTER))
 
 
-def _replaced(pool: Pool, rng: np.random.Generator) -> _Rows:
+def _replaced(pool: Pool, rng: np.random.Generator) -> Judged:
     """Let the rows of one class be those of another; their labels stay."""
     one, other = rng.permutation(10)[:2]
     drawn = rng.integers(len(pool.y), size=AFTER)
@@ -129,13 +131,13 @@ def _replaced(pool: Pool, rng: np.random.Generator) -> _Rows:
     return pool.rows(drawn, y)
 
 
-def _noisy(pool: Pool, rng: np.random.Generator) -> _Rows:
+def _noisy(pool: Pool, rng: np.random.Generator) -> Judged:
     drawn = rng.integers(len(pool.y), size=AFTER)
     y = np.where(rng.random(AFTER) < 0.2, rng.integers(10, size=AFTER), pool.y[drawn])
     return pool.rows(drawn, y)
 
 
-def _mixed(pool: Pool, rng: np.random.Generator) -> _Rows:
+def _mixed(pool: Pool, rng: np.random.Generator) -> Judged:
     """Let birds, cats and deer become five times as frequent, little by little."""
     hard = np.isin(pool.y, (2, 3, 4))
     often = 1 + 4 * np.arange(AFTER) / AFTER
@@ -156,23 +158,13 @@ def records(path: Any) -> Records:
     return at, path[at]
 
 
-def ours(watch: Watch, rows: _Rows) -> dict[str, Records]:
+def ours(watch: Watch, rows: Judged) -> dict[str, Records]:
     """Return the wealth of each question, as a multiple of what makes it an alarm."""
     seen: dict[str, Any] = {}
-    taken: dict[str, Any] = {}
-
-    def ask(name: str, question: Any, names: Any, x: Any, group: Any) -> Any:
-        group = np.zeros(len(x), dtype=np.int64) if group is None else group
-        taken[name] = (question.wealth, x, group)
-        return question, names, []
-
-    watch._ask = ask  # type: ignore[method-assign]
-    watch._take(rows)
-    for name, (wealth, x, group) in taken.items():
+    for name, bets in watch._compared.bets(rows).items():
         rule = watch.rules[name]
-        _, course = wealth.take(x, group, rule.p, rule.share, rule.promise)
-        total = rule.evidence(wealth) + (rule.weight[group] * course.change).cumsum()
-        seen[name] = records(total / rule.promise.enough)
+        _, wealth = rule.take(Wealth.of(len(rule.p), rule.share), *bets)
+        seen[name] = records(wealth / rule.promise.enough)
     return seen
 
 
@@ -251,7 +243,7 @@ def one_stream(
     world.head.calibration = calibrated(world.head, pool, own)
     before = pool.rows(rng.integers(len(pool.y), size=BEFORE))
     after = draw(rng) if changed else pool.rows(rng.integers(len(pool.y), size=AFTER))
-    rows = _Rows(*(
+    rows = Judged(*(
         np.concatenate([getattr(before, name), getattr(after, name)])
         for name in ("u", "novelty", "own", "wrong", "far")
     ))  # fmt: skip

@@ -523,9 +523,9 @@ def test_a_head_that_learns_by_order_may_err_now_in_one_class_now_in_another() -
     for name, bets in (("slda", True), ("linear", False)):
         head = calibrated(name)
         watch = Watch(head)
-        assert np.isfinite(watch._in_force("moved").p).all()
+        assert np.isfinite(watch._compared.in_force("moved", head).p).all()
         head.observe(*blobs(50, 5))
-        assert bool(np.isfinite(watch._in_force("moved").p).all()) is bets
+        assert bool(np.isfinite(watch._compared.in_force("moved", head).p).all()) is bets
         z, y = blobs(2000, 2)
         taken = torch.where(y == 2, 3, y)
         alarms = asked(watch.see(z, taken, answered=y))

@@ -1,5 +1,6 @@
 """Bets: not expected to grow while nothing has changed; limits are what they say."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -24,6 +25,7 @@ from lastlayer.live.betting import (
     spent,
     unspent,
 )
+from lastlayer.live.questions import chances
 from lastlayer.live.wealth import Wealth
 
 SHARE = np.full((1, len(GRID)), 1 / len(GRID))
@@ -157,3 +159,36 @@ def test_names_are_those_of_e_bh(evidence: list[float], share: float) -> None:
     )
     right = values >= 1 / (k * share) if k else np.zeros(len(values), dtype=bool)
     assert named(values, share).tolist() == right.tolist()
+
+
+@pytest.mark.parametrize("p", [0.05, 0.2, 0.4, 0.6])
+def test_several_limits_promise_what_one_does(p: float) -> None:
+    """Over all calibrations and all sequences: the evidence is not expected to exceed its unit."""
+    n, rows, share = 20, 7, np.array([[0.0, 0.5, 0.5]])
+    chance, counts = chances(Promise(spent, unspent, 1 / 0.04, 0.02))
+    most = most_errors(np.arange(n + 1)[:, None], n, chance)  # (calibration, limit)
+    xs = np.array(list(product([0.0, 1.0], repeat=rows)))
+    stakes = np.broadcast_to(share, (len(counts), 1, 3))
+    expected = failed = 0.0
+    for wrong, limits in enumerate(most):
+        likely = stats.binom(n, p).pmf(wrong)
+        if limits[-1] < p:
+            failed += likely
+            continue
+        for x in xs:
+            each = np.tile(x[:, None, None], (1, len(counts), 1))
+            wealth, _ = bet(stakes, np.zeros((rows, len(counts))), share, each, limits[:, None])
+            of_all = p ** x.sum() * (1 - p) ** (rows - x.sum())
+            expected += likely * of_all * float((counts * wealth[-1]).min())
+    assert failed <= chance[-1]
+    assert expected <= 1
+    # Counting every wealth as much as the last one would promise too much.
+    assert counts[0] < 1 < counts[-1]
+
+
+def test_limits_share_what_counts_among_calibrations() -> None:
+    first, second = (chances(replace(every(100, 0.04 * part), part=part)) for part in (0.5, 0.25))
+    assert np.allclose(first[0], 2 * second[0])
+    assert np.array_equal(first[1], second[1])
+    chance, counts = first
+    assert counts[0] + (np.diff(counts) * 2 * chance[:-1]).sum() == pytest.approx(1)

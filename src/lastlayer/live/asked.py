@@ -34,8 +34,11 @@ def promise_of(settings: dict[str, Any], calibrations: int) -> Promise:
     if settings["rows"] is None:
         made = at_most(settings["false_alarms"] / len(QUESTIONS))
     else:
-        made = every(settings["rows"] * len(QUESTIONS), CALIBRATION_FAILS / len(QUESTIONS))
-    return replace(made, delta=made.delta / 2**calibrations)
+        # Squared, since the wealth that counts is itself drawn with the calibration (decision 19).
+        rows = settings["rows"] * len(QUESTIONS) / (1 - CALIBRATION_FAILS) ** 2
+        made = every(rows, CALIBRATION_FAILS / len(QUESTIONS))
+    part = 0.5**calibrations
+    return replace(made, delta=made.delta * part, part=part)
 
 
 def in_words(settings: dict[str, Any]) -> str:

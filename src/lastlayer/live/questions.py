@@ -27,58 +27,113 @@ RANK = 1  # the place of ranks among the things that are looked at of all rows
 USUAL_RANK = 0.5  # among rows like itself
 MIDDLE = slice(1, 4)  # of the grid: where the change that is looked for is a large one
 RECENT = 32  # inputs turned away of which it is known where they lie
+LIMITS = 4  # of the same rate, from one that is too low as often as not to one that hardly ever is
+LIKELY = 0.5  # the chance that the lowest of them is too low
+LOWEST = 0.5  # how much wealth against it counts
 POINTS = 64  # of the course of the wealth that are kept for a page
 
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """What a question bets on."""
+    """What a question bets on, for groups: classes, or limits from the lowest to the highest.
+
+    A row belongs to its class, and the wealth of all classes is their sum. Or it belongs to every
+    limit, and the wealth is that of the limit that has least: whichever is high enough, it holds.
+    """
 
     promise: Promise
     p: Array  # (g, d) how large x is on average at most, while nothing has changed
     usual: Array  # (g, d) how large it was at the calibration
     share: Array  # (d, k) how money is divided among bets
     weight: Array  # (g,) of each group in the wealth of all
+    limits: bool  # whether groups are limits, not classes
+
+    @property
+    def most(self) -> Array:
+        """How large x can have been on average (g, d), by the highest limit."""
+        return np.broadcast_to(self.p[-1], self.p.shape) if self.limits else self.p
+
+    @property
+    def part(self) -> Array:
+        """Which part (g,) of a chance to be wrong each group gets."""
+        return np.ones(len(self.p)) if self.limits else self.weight / self.weight.sum()
 
     def evidence(self, wealth: Wealth) -> float:
         """Return the wealth of all groups together."""
-        return float(self.weight @ wealth.evidence(self.promise))
+        weighted = self.weight * wealth.evidence(self.promise)
+        return float(weighted.min() if self.limits else weighted.sum())
+
+    def take(self, wealth: Wealth, x: Array, group: Array | None) -> tuple[Wealth, Array]:
+        """Bet on rows; return what is remembered then, and the wealth of all after each (n,).
+
+        Args:
+            wealth: what is remembered.
+            x: (n, d) what is bet on.
+            group: (n,) their classes; None where groups are limits.
+        """
+        if group is not None:
+            made, course = wealth.take(x, group, self.p, self.share, self.promise)
+            return made, self.evidence(wealth) + (self.weight[group] * course.change).cumsum()
+        g, n = len(self.p), len(x)
+        every = np.repeat(np.arange(g), n)
+        made, course = wealth.take(np.tile(x, (g, 1)), every, self.p, self.share, self.promise)
+        return made, (self.weight[:, None] * course.evidence.reshape(g, n)).min(axis=0)
+
+
+def chances(promise: Promise) -> tuple[Array, Array]:
+    """Return the chance that each limit is too low, and how much the wealth against it counts.
+
+    The less likely the truth is above a limit, the more the wealth against the next one counts;
+    on average over calibrations never more than once (docs/decisions/19).
+
+    >>> from lastlayer.live.betting import every
+    >>> chance, counts = chances(every(1000, 0.01))
+    >>> chance.round(3).tolist(), counts.round(2).tolist()
+    ([0.5, 0.136, 0.037, 0.01], [0.5, 0.83, 2.06, 6.59])
+    """
+    chance = np.geomspace(LIKELY, promise.delta / promise.part, LIMITS)
+    further = (1 - LOWEST) / (LIMITS - 1) / chance[:-1]
+    return chance * promise.part, np.cumsum([LOWEST, *further])
 
 
 def worse(promise: Promise, found: Calibration, about: Reference, tolerance: float) -> Rule:
     """Return the rule for answers: ``badness`` of each."""
     wrong, rows, part = int(about.wrong.sum()), found.rows, np.array([1, 3, 1, 1]) / 6
-    delta = promise.delta * part
-    rates = most_exceeding(about.reaching, np.array(rows), delta[2:])
-    most = [most_errors(wrong, rows, delta[0]), most_rank(about.ranked[0], delta[1]), *rates]
+    chance, counts = chances(promise)
+    delta = chance[:, None] * part
+    rates = most_exceeding(about.reaching, np.array(rows), delta[:, 2:])
+    errors, ranks = most_errors(wrong, rows, delta[:, 0]), most_rank(about.ranked[0], delta[:, 1])
+    p = np.minimum(np.column_stack([errors, ranks, rates]) + tolerance, 1)
     usual = [wrong / rows, USUAL_RANK, *(about.reaching / (rows + 1))]
-    return of_all_rows(promise, part, usual, np.minimum(np.array(most) + tolerance, 1))
+    return of_all_rows(promise, part, usual, p, counts)
 
 
 def strange(promise: Promise, found: Calibration, about: Reference) -> tuple[Rule, float]:
-    """Return the rule for inputs, ``strangeness`` of each, and the limit."""
+    """Return the rule for inputs, ``strangeness`` of each, and the limit of novelty."""
     passing, limit = found.ranked(int(UNKNOWN * (found.rows + 1)))
     part = np.array([1, 1]) / 2
-    delta = promise.delta * part
-    p = most_exceeding(np.array(passing), np.array(found.rows), delta[0])
-    most, usual = (
-        [p, most_rank(about.ranked[1], delta[1])],
-        [passing / (found.rows + 1), USUAL_RANK],
-    )
-    return of_all_rows(promise, part, usual, np.array(most)), limit
+    chance, counts = chances(promise)
+    delta = chance[:, None] * part
+    beyond = most_exceeding(np.array(passing), np.array(found.rows), delta[:, 0])
+    p = np.column_stack([beyond, most_rank(about.ranked[1], delta[:, 1])])
+    usual = [passing / (found.rows + 1), USUAL_RANK]
+    return of_all_rows(promise, part, usual, p, counts), limit
 
 
-def of_all_rows(promise: Promise, part: Array, usual: Sequence[float], p: Array) -> Rule:
+def of_all_rows(
+    promise: Promise, part: Array, usual: Sequence[float], p: Array, counts: Array
+) -> Rule:
     """Return the rule for some things (d,) that are looked at of every row, whatever its class.
 
     Each gets a part of the money; of the first, small changes are bet on as well.
     """
-    share = np.zeros((len(p), len(GRID)))
+    share = np.zeros((len(part), len(GRID)))
     share[0], share[1:, MIDDLE] = 1 / len(GRID), 1 / len(GRID[MIDDLE])
-    return Rule(promise, p[None], np.array([usual]), share * part[:, None], np.ones(1))
+    usual_of_each = np.tile(usual, (len(p), 1))
+    return Rule(promise, p, usual_of_each, share * part[:, None], counts, limits=True)
 
 
-def most_rank(ranked: Array, delta: float) -> Array:
+def most_rank(ranked: Array, delta: Array) -> Array:
     """Return what the mean of ranks exceeds with a chance of at most δ."""
     rows, total, squares = ranked
     return most_on_average(rows, total, squares, delta)
@@ -123,7 +178,9 @@ def moved(promise: Promise, about: Reference, shares: bool) -> Rule:
     rates = np.stack([about.passing, about.wrong], axis=1) / (about.rows + 1)[:, None]
     usual = np.concatenate([rates, mean, 1 - mean], axis=1)
     share = np.repeat(part[:, None] / FEW, FEW, axis=1)
-    return Rule(promise, p, usual, share, weight if shares else np.ones(len(weight)))
+    if not shares:
+        weight = np.ones(len(weight))
+    return Rule(promise, p, usual, share, weight, limits=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,17 +188,18 @@ class Question:
     """What is remembered of one question; a fixed number of numbers, however long it is asked."""
 
     wealth: Wealth
-    begun: int = 0  # rows of it before the present bets began
+    rows: int = 0  # that it was asked about
+    begun: int = 0  # of them before the present bets began
     hits: float = 0.0  # of all rows: wrong answers, or inputs beyond the limit
     alarms: int = 0  # so far
     last: dict[str, Any] | None = None  # the last alarm
     points: tuple[tuple[int, float], ...] = ()  # rows, and the logarithm of the wealth then
     stride: int = 1  # rows between two points
 
-    @property
-    def rows(self) -> int:
-        """How many rows it was asked about."""
-        return self.begun + int(self.wealth.rows.sum())
+    def after(self, wealth: Wealth, x: Array) -> Self:
+        """Return it after rows (n, d) that were bet on, which have led to this wealth."""
+        hits = self.hits + float(x[:, 0].sum())
+        return replace(self, wealth=wealth, rows=self.rows + len(x), hits=hits)
 
     def noted(self, evidence: float) -> Self:
         """Return it with one more point of its course, or with every second of too many."""
@@ -160,7 +218,7 @@ class Question:
     def read(cls, document: Mapping[str, Any], share: Array) -> Self:
         """Read what ``document`` returned; an error where it cannot have."""
         points = tuple((int(row), float(height)) for row, height in document["points"])
-        for name in ("begun", "alarms", "stride"):
+        for name in ("rows", "begun", "alarms", "stride"):
             if type(document[name]) is not int:
                 raise ValueError(f"{name} must be a whole number")
         float(document["hits"])
@@ -168,18 +226,20 @@ class Question:
         return cls(**{**document, "wealth": wealth, "points": points})
 
 
-def until_alarm(wealth: Wealth, rule: Rule, x: Array, group: Array) -> tuple[Wealth, int | None]:
+def until_alarm(
+    wealth: Wealth, rule: Rule, x: Array, group: Array | None, *, never: bool = False
+) -> tuple[Wealth, int | None]:
     """Bet on rows up to the first that makes the wealth of all groups enough for an alarm.
 
-    Return what is remembered then, and how many rows that took; None: there is no alarm.
+    Return what is remembered then, and how many rows that took; None: there is no alarm, as there
+    is ``never`` any once a promise is spent.
     """
-    made, course = wealth.take(x, group, rule.p, rule.share, rule.promise)
-    together = rule.evidence(wealth) + (rule.weight[group] * course.change).cumsum()
+    made, together = rule.take(wealth, x, group)
     over = (together >= rule.promise.enough).nonzero()[0]
-    if not len(over):
+    if never or not len(over):
         return made, None
     n = int(over[0]) + 1
-    return wealth.take(x[:n], group[:n], rule.p, rule.share, rule.promise)[0], n
+    return rule.take(wealth, x[:n], None if group is None else group[:n])[0], n
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,6 +287,7 @@ class State:
             questions[name] = replace(
                 latest,
                 wealth=mine.wealth.joined(their.wealth, weight),
+                rows=mine.rows + their.rows,
                 begun=mine.begun + their.begun,
                 alarms=mine.alarms + their.alarms,
             )

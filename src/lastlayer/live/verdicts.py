@@ -1,19 +1,19 @@
 """What a watch says: since when, how large, what to do, one sentence each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from lastlayer.core.names import first_few
 from lastlayer.heads.reference import DIRECTIONS, REACH
 from lastlayer.live.betting import Array, interval, spent
-from lastlayer.live.questions import MOVED, RANK, SIDES, STRANGE, WORSE, Question, Rule
+from lastlayer.live.questions import ERRORS, MOVED, RANK, SIDES, STRANGE, WORSE, Question, Rule
 from lastlayer.live.wealth import Wealth
 
 SURE = 0.05  # confidence sequences miss with at most this chance, whenever one looks
-NATS = 8.0  # how much log-wealth around its last low leaves the start of a change open
+NATS = 12.0  # how much log-wealth around its last low leaves the start of a change open
 LISTED = 5  # classes in a sentence
 
 ASKS = {
@@ -47,6 +47,15 @@ class Finding:
     shift: Size | None = None  # of a class: along the direction in which it moved most
     rank: Size | None = None  # of all rows: on average, among those of the calibration
     far: Size | None = None  # of answers: how many are as far from right as few were
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return what ``asdict`` has made a document of."""
+        sizes = {
+            name: None if document[name] is None else Size(**document[name])
+            for name in ("size", "errors", "shift", "rank", "far")
+        }
+        return cls(**{**document, **sizes})
 
 
 @dataclass(frozen=True)
@@ -114,18 +123,33 @@ def sizes_of(wealth: Wealth, rule: Rule, groups: Array, d: Array) -> list[Size]:
     """
     since, total = wealth.since[groups], wealth.sums[groups, d]
     rows = wealth.rows[groups] - since
-    weight = rule.share.sum(axis=1)[d] * rule.weight[groups] / rule.weight.sum()
+    weight = rule.share.sum(axis=1)[d] * rule.part[groups]
     low, high = interval(total, rows, SURE * spent(since + 1) * weight)
-    usual, most = rule.usual[groups, d], rule.p[groups, d]
+    usual, most = rule.usual[groups, d], rule.most[groups, d]
     share = np.where(rows > 0, total / np.maximum(rows, 1), usual)
     return [Size(*map(float, size)) for size in zip(share, low, high, usual, most, strict=True)]
 
 
-def with_grades(found: Finding, wealth: Wealth, rule: Rule, name: str) -> Finding:
-    """Return what was found of all rows, with how far answers are from right, or inputs strange."""
+def find_all(wealth: Wealth, rule: Rule, name: str, begun: int) -> Finding:
+    """Return what is found of all rows, with how far answers are from right, or inputs strange."""
+    # By the highest limit, whose wealth has its low closest to the change: others rise before.
     things = np.array([RANK, len(rule.p[0]) - 1])
-    rank, far = sizes_of(wealth, rule, np.zeros_like(things), things)
+    highest = np.full_like(things, len(rule.p) - 1)
+    (found,) = find(wealth, rule, highest[:1], begun)
+    rank, far = sizes_of(wealth, rule, highest, things)
     return replace(found, rank=rank, far=far if name == WORSE else None)
+
+
+def find_classes(wealth: Wealth, rule: Rule, which: Array) -> dict[int, Finding]:
+    """Return what is found of some classes (m,), with how often they err and how far they moved."""
+    errors = sizes_of(wealth, rule, which, np.full_like(which, ERRORS))
+    shifts = shifts_of(wealth, rule, which)
+    return {
+        int(c): replace(found, errors=wrong, shift=shift)
+        for c, found, wrong, shift in zip(
+            which, find(wealth, rule, which), errors, shifts, strict=True
+        )
+    }
 
 
 def shifts_of(wealth: Wealth, rule: Rule, groups: Array) -> list[Size]:
@@ -247,7 +271,7 @@ def say_nothing(name: str, question: Question, rule: Rule) -> list[str]:
     if name == MOVED:
         return [f"No class has moved as far as {rows:,} labelled rows can tell."]
     what = "answers were wrong" if name == WORSE else "inputs are beyond the limit"
-    share, usual, most = question.hits / rows, float(rule.usual[0, 0]), float(rule.p[0, 0])
+    share, usual, most = question.hits / rows, float(rule.usual[0, 0]), float(rule.most[0, 0])
     return [
         f"{percent(share)} of {rows:,} {what}; at the calibration {percent(usual)}, and up to "
         f"{percent(most)} counts as unchanged."

@@ -4,19 +4,14 @@ Each question bets against "nothing has changed since the calibration" (``bettin
 rate of false alarms is the one asked for at every moment, however long one watches.
 """
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, Self
 
-import numpy as np
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, expect
-from lastlayer.core.tensors import check_label_kind, check_range, ends
 from lastlayer.data.rows import Rows
 from lastlayer.errors import (
     ArgumentError,
@@ -28,31 +23,29 @@ from lastlayer.errors import (
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head
 from lastlayer.heads.class_names import called
-from lastlayer.heads.reference import Reference, ahead, along, projected
 from lastlayer.live import verdicts
-from lastlayer.live.asked import DEFAULT, asked_for, in_words, promise_of, promised
-from lastlayer.live.betting import Array, at_most, named
+from lastlayer.live.asked import DEFAULT, asked_for, in_words, promised
+from lastlayer.live.betting import Array, named
+from lastlayer.live.comparison import (
+    FALSE_NAMES,
+    Comparison,
+    Judged,
+    has_changed,
+    name_of_calibration,
+)
 from lastlayer.live.questions import (
-    ERRORS,
     MOVED,
     QUESTIONS,
     RECENT,
     STRANGE,
-    WORSE,
     Question,
     Rule,
     State,
-    badness,
-    moved,
-    strange,
-    strangeness,
     until_alarm,
-    worse,
 )
 from lastlayer.live.verdicts import Finding, Report, Verdict
 from lastlayer.live.wealth import Wealth
 
-FALSE_NAMES = 0.05  # of the classes that are named, at most, on average
 LOOK_AHEAD = 64  # rows after an alarm in which to look for the next
 
 
@@ -123,6 +116,11 @@ class Watch:
         with self.head.lock:
             self._begin(self.settings)
 
+    @property
+    def rules(self) -> dict[str, Rule]:
+        """What each question bets on."""
+        return self._compared.rules
+
     # Watching.
 
     def see(self, z: Any, y: Any = None, answered: Any = None) -> tuple[Alarm, ...]:
@@ -168,52 +166,17 @@ class Watch:
     ) -> tuple[Alarm, ...]:
         """Do what ``see_rows`` does, with what the head as it answered has said of the rows."""
         with self.head.lock:
-            for labels in (y, answered):
-                if labels is not None:
-                    check_label_kind(labels, len(z))
-                    if len(labels):
-                        check_range(*ends(labels))
-            if answered is not None and y is None:
-                raise ArgumentError("answers are scored by labels: pass y as well as answered")
-            own = wrong = far = None
-            if y is not None:
-                given = logits.argmax(dim=-1) if answered is None else answered
-                own, wrong = y.cpu().numpy().astype(np.int64), (given.cpu() != y.cpu()).numpy()
-                far = np.full(len(own), np.nan)
-                there = (y < logits.shape[1]) & (answered is None)  # others' logits are unknown
-                far[there.cpu().numpy()] = ahead(logits[there], y[there])
-            seen = _Rows(projected(z), novelty.cpu().numpy(), own, wrong, far, answered is None)
-            return self._take(seen)
+            return self._take(Judged.of(z, logits, novelty, y, answered))
 
-    def _take(self, rows: "_Rows") -> tuple[Alarm, ...]:
+    def _take(self, rows: Judged) -> tuple[Alarm, ...]:
         """Take notice of rows that were judged."""
         questions, names, outside = dict(self._state.questions), self._state.names, 0
         found: dict[str, list[dict[str, Any]]] = {}
-        turned_away = self._state.turned_away
-        if rows.strange:
-            beyond = rows.novelty > self._limit
-            new = rows.u[beyond][-RECENT:] / self.about.scale
-            turned_away = (*turned_away, *map(tuple, new.tolist()))[-RECENT:]
-            questions[STRANGE], _, found[STRANGE] = self._ask(
-                STRANGE, questions[STRANGE], None,
-                strangeness(self.about, rows.novelty, self._limit), None,
-            )  # fmt: skip
-        if rows.own is not None and rows.wrong is not None and rows.far is not None:
-            known = rows.own < len(self.about.rows)
-            known &= self.about.rows[np.where(known, rows.own, 0)] > 0
-            outside, own = int((~known).sum()), rows.own[known]
-            questions[WORSE], _, found[WORSE] = self._ask(
-                WORSE, questions[WORSE], None,
-                badness(self.about, rows.wrong[known], rows.far[known]), None,
-            )  # fmt: skip
-            seen = along(rows.u[known], self.about.place[own], self.about.scale)
-            beyond = rows.novelty[known] > self.about.limit[own]
-            rates = np.stack([beyond, rows.wrong[known]], axis=1)
-            x = np.concatenate([rates, seen, 1 - seen], axis=1)
-            questions[MOVED], after, found[MOVED] = self._ask(
-                MOVED, questions[MOVED], names, x, own
-            )
-            names = names if after is None else after
+        for name, (x, group) in self._compared.bets(rows).items():
+            questions[name], names, found[name] = self._ask(name, questions[name], names, x, group)
+            if group is not None and rows.own is not None:
+                outside = len(rows.own) - len(group)
+        turned_away = (*self._state.turned_away, *self._compared.away(rows))[-RECENT:]
         state = State(questions, names, self._state.outside + outside, turned_away)
         alarms = tuple(
             Alarm(question, last["row"], tuple(self._sentences(question, state)))
@@ -224,26 +187,22 @@ class Watch:
         return alarms
 
     def _ask(
-        self, name: str, question: Question, names: Wealth | None, x: Array, group: Array | None
-    ) -> tuple[Question, Wealth | None, list[dict[str, Any]]]:
+        self, name: str, question: Question, names: Wealth, x: Array, group: Array | None
+    ) -> tuple[Question, Wealth, list[dict[str, Any]]]:
         """Ask one question about rows; return what is remembered then, and its new alarms."""
-        rule, raised = self._in_force(name), []
-        group = np.zeros(len(x), dtype=np.int64) if group is None else group
+        rule, raised = self._compared.in_force(name, self.head), []
         again, ahead = self.settings["rows"] is not None, len(x)
         while len(x):
-            some = x[:ahead], group[:ahead]
-            if question.last is not None and not again:  # the promise is spent
-                made, n = question.wealth.take(*some, rule.p, rule.share, rule.promise)[0], None
-            else:
-                made, n = until_alarm(question.wealth, rule, *some)
-            taken = len(some[0]) if n is None else n
+            some, of = x[:ahead], None if group is None else group[:ahead]
+            spent = question.last is not None and not again
+            made, n = until_alarm(question.wealth, rule, some, of, never=spent)
+            taken = len(some) if n is None else n
             # Where alarms follow one another, rows far ahead would be bet on in vain.
             ahead = LOOK_AHEAD if n is not None else 4 * ahead
-            if names is not None:
-                how = (x[:taken], group[:taken], rule.p, rule.share, self.naming.promise)
-                names = names.take(*how)[0] if again else made
-            hits = question.hits + float(x[:taken, 0].sum())
-            question = replace(question, wealth=made, hits=hits)
+            if of is not None:
+                naming = replace(rule, promise=self._compared.naming.promise)
+                names = naming.take(names, some[:taken], of[:taken])[0] if again else made
+            question = question.after(made, some[:taken])
             if n is not None:
                 last = {"row": question.rows, **self._finding(name, question, names)}
                 raised.append(last)
@@ -251,27 +210,8 @@ class Watch:
                 if again:
                     fresh = Wealth.of(len(made.rows), rule.share)
                     question = replace(question, wealth=fresh, begun=question.rows)
-            x, group = x[taken:], group[taken:]
+            x, group = x[taken:], None if group is None else group[taken:]
         return question.noted(rule.evidence(question.wealth)), names, raised
-
-    def _in_force(self, name: str) -> Rule:
-        """Return the rule of a question as it is now.
-
-        A head that learns by the order of its rows errs now in one class, now in another.
-        """
-        rule = self.rules[name]
-        if name == MOVED and self._has_changed() and not self.head.abilities.order_free:
-            p = rule.p.copy()
-            p[:, ERRORS] = np.inf
-            return replace(rule, p=p)
-        return rule
-
-    def _has_changed(self) -> bool:
-        """Return whether the head has learned or forgotten since it was calibrated."""
-        found = self.head.calibration
-        return found is not None and (
-            found.stale or (found.living is not None and found.living.rows > 0)
-        )
 
     # What it says.
 
@@ -307,28 +247,22 @@ class Watch:
             return None, {}
         again = self.settings["rows"] is not None
         last = question.last if again else self._finding(name, question, state.names)
-        classes = {key: _finding(value) for key, value in last["classes"].items()}
-        return (None if last["finding"] is None else _finding(last["finding"])), classes
+        classes = {key: Finding.read(value) for key, value in last["classes"].items()}
+        return (None if last["finding"] is None else Finding.read(last["finding"])), classes
 
-    def _finding(self, name: str, question: Question, names: Wealth | None) -> dict[str, Any]:
+    def _finding(self, name: str, question: Question, names: Wealth) -> dict[str, Any]:
         """Return since when and how large, as JSON."""
         if name != MOVED:
-            rule, wealth = self.rules[name], question.wealth
-            (found,) = verdicts.find(wealth, rule, _ALL, question.begun)
-            found = verdicts.with_grades(found, wealth, rule, name)
+            rule, begun = self.rules[name], question.begun
+            found = verdicts.find_all(question.wealth, rule, name, begun)
             return {"finding": asdict(found), "classes": {}}
-        if names is None:
-            raise TypeError("classes are named by bets that never begin anew")
-        evidence = self.naming.weight * names.evidence(self.naming.promise)
-        which = named(evidence, 0.8 * FALSE_NAMES).nonzero()[0]
-        own = verdicts.find(names, self.naming, which)
-        errors = verdicts.sizes_of(names, self.naming, which, np.ones_like(which))
-        shifts = verdicts.shifts_of(names, self.naming, which)
-        classes = {
-            self._name(int(c)): asdict(replace(one, errors=wrong, shift=shift))
-            for c, one, wrong, shift in zip(which, own, errors, shifts, strict=True)
+        naming = self._compared.naming
+        which = named(naming.weight * names.evidence(naming.promise), 0.8 * FALSE_NAMES)
+        classes = verdicts.find_classes(names, naming, which.nonzero()[0])
+        return {
+            "finding": None,
+            "classes": {self._name(c): asdict(found) for c, found in classes.items()},
         }
-        return {"finding": None, "classes": classes}
 
     def _sentences(self, name: str, state: State) -> list[str]:
         question = state.questions[name]
@@ -336,7 +270,7 @@ class Watch:
         if question.last is None:
             return verdicts.say_nothing(name, question, self.rules[name])
         if name == MOVED:
-            return verdicts.say_moved(classes, int((self.about.rows > 0).sum()))
+            return verdicts.say_moved(classes, int((self._compared.about.rows > 0).sum()))
         if finding is None:
             raise TypeError("an alarm says since when")
         if name == STRANGE:
@@ -353,7 +287,7 @@ class Watch:
             self.settings["rows"] is None
         ):
             said.append("Where there was an alarm the promise is spent: reset begins anew.")
-        if self._has_changed():
+        if has_changed(self.head):
             said.append(
                 "The head may have changed since it was calibrated: the promise is that it errs, "
                 "and that unchanged inputs are strange, no more often than then."
@@ -383,7 +317,8 @@ class Watch:
                     f"two watches must promise the same to be merged, got {self.settings} and "
                     f"{other.settings}"
                 )
-            if (self._about, self._calibrations) != (other._about, other._calibrations):
+            mine, theirs = ((w._compared.name, w._calibrations) for w in (self, other))
+            if mine != theirs:
                 raise MergeError(
                     "two watches must compare with the same calibration to be merged: calibrate "
                     "one head, copy it, and watch both copies"
@@ -403,7 +338,7 @@ class Watch:
         """Remember, and let the head remember."""
         document = {
             "settings": self.settings,
-            "about": self._about,
+            "about": self._compared.name,
             "calibrations": self._calibrations,
             **state.document(),
             "forgot": bool(self.head.records.get("watch", {}).get("forgot", False)),
@@ -413,7 +348,7 @@ class Watch:
 
     def _begin(self, settings: dict[str, Any]) -> None:
         self.settings, self._calibrations = settings, 1
-        self._compare()
+        self._compared = Comparison.of(self.head, settings, self._calibrations)
         fresh = {
             name: Question(Wealth.of(len(rule.p), rule.share)) for name, rule in self.rules.items()
         }
@@ -432,9 +367,9 @@ class Watch:
                 )
             self.settings, self._calibrations = settings, int(before["calibrations"])
             # A new calibration may fail as the first could: it gets half of what was left of δ.
-            self._calibrations += before["about"] != _about(self.head)
-            self._compare()
-            self._state = State.read(before, self.rules, len(self.about.rows))
+            self._calibrations += before["about"] != name_of_calibration(self.head)
+            self._compared = Comparison.of(self.head, settings, self._calibrations)
+            self._state = State.read(before, self.rules, len(self._compared.about.rows))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, OptionError | NotCalibratedError):
                 raise
@@ -442,60 +377,3 @@ class Watch:
                 f"what this head remembers of a watch cannot be used ({error}): begin anew with "
                 "reset=True (in the shell: --reset)"
             ) from error
-
-    def _compare(self) -> None:
-        """Find out what the stream is compared with."""
-        found = self.head.calibration
-        if found is None or found.reference is None:
-            why = "is not calibrated" if found is None else "was calibrated by an older version"
-            raise NotCalibratedError(
-                f"this '{self.head.name}' head {why}, so there is nothing to compare its stream "
-                "with: call calibrate(z, y) with rows that it has not learned (in the shell: "
-                "lastlayer calibrate)"
-            )
-        self._about, self.about = _about(self.head), Reference.read(found.reference)
-        promise = partial(promise_of, self.settings, self._calibrations)
-        ever = self.settings["rows"] is None
-        # Names may be false for two reasons, and a fifth of their share is for the calibration.
-        of_classes = replace(promise(), delta=min(promise().delta, 0.1 * FALSE_NAMES))
-        rule, self._limit = strange(promise(), found, self.about)
-        self.rules: dict[str, Rule] = {
-            WORSE: worse(promise(), found, self.about, self.settings["tolerance"]),
-            STRANGE: rule,
-            MOVED: moved(of_classes, self.about, shares=ever),
-        }
-        self.naming = self.rules[MOVED] if ever else moved(
-            replace(at_most(FALSE_NAMES), delta=of_classes.delta), self.about, shares=True
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows that a head has judged."""
-
-    u: Array  # (n, DIRECTIONS) where they are along the directions
-    novelty: Array  # (n,)
-    own: Array | None  # (n,) their classes
-    wrong: Array | None  # (n,) whether the answer was
-    far: Array | None  # (n,) how far another class is ahead; NaN: not known
-    strange: bool = True  # whether they are new, so that it is asked whether they are strange
-
-
-_ALL = np.zeros(1, dtype=np.int64)  # the one group of a question that is not about classes
-
-
-def _about(head: Head) -> str:
-    """Return a name for the calibration that a head is compared with."""
-    found = head.calibration
-    if found is None:
-        return ""
-    parts = [found.rows, found.ranks, found.novelty, found.reference]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _finding(document: Mapping[str, Any]) -> Finding:
-    sizes = {
-        name: None if document[name] is None else verdicts.Size(**document[name])
-        for name in ("size", "errors", "shift", "rank", "far")
-    }
-    return Finding(**{**document, **sizes})
