@@ -19,6 +19,7 @@ GRID = np.array([0.8, 0.4, 0.2, 0.1, 0.05, 0.025])  # θ of the bets on one x
 LEAST = 1e-3  # a smaller p counts as this: a single x = 1 must not decide everything
 MOST = 1e30  # wealth beyond it is given away, so that numbers stay finite
 TOGETHER = 64  # rows whose products are taken at once, without over- or underflow
+STEPS = 128.0  # from a mean to 1, at which its limit is looked for
 SCALE = 100  # rows within which half of the money for "at most α ever" is spent
 
 
@@ -117,19 +118,28 @@ def most_on_average(rows: Array, total: Array, squares: Array, delta: Array | fl
     rows, total, squares, delta = np.broadcast_arrays(rows, total, squares, delta)
     mean = total / np.maximum(rows, 1)
     wanted = -np.log(delta)
-    most = np.ones(np.shape(mean))
-    steps = np.linspace(0, 1, 129)[1:-1] ** 2
     thetas = np.array([0.9, 0.7, 0.5, 0.35, 0.2, 0.1, 0.05, 0.02])[:, *[None] * mean.ndim]
-    for step in steps[::-1]:
-        p = mean + (1 - mean) * step
+
+    def at(step: Array) -> Array:
+        found: Array = mean + (1 - mean) * (step / STEPS) ** 2
+        return found
+
+    def reached(step: Array) -> Array:
+        p = at(step)
         rest = np.maximum(1 - p, 1e-12)
         ahead = rows * (p - mean) / rest
         spread = (rows * p**2 - 2 * p * total + squares) / rest**2
         wealth = thetas * ahead + (np.log1p(-thetas) + thetas) * spread
         top = wealth.max(axis=0)
-        reached = top + np.log(np.exp(wealth - top).mean(axis=0)) >= wanted
-        most = np.where(reached & (rows > 0), p, most)
-    return most
+        found: Array = top + np.log(np.exp(wealth - top).mean(axis=0)) >= wanted
+        return found
+
+    low, high = np.zeros(mean.shape), np.full(mean.shape, STEPS)
+    for _ in range(int(np.log2(STEPS))):
+        middle = (low + high) / 2
+        enough = reached(middle)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return np.where(rows > 0, at(high), 1.0)
 
 
 _TILTS = np.geomspace(0.003, 8, 24)
@@ -194,7 +204,8 @@ class Promise:
     money: Callable[[Array], Array]  # that is newly bet with a row, by its number from 1
     aside: Callable[[Array], Array]  # what is kept for later rows
     enough: float  # wealth at which there is an alarm
-    delta: float  # the chance that limits from the calibration are too low
+    delta: float  # the chance that limits from this calibration are too low
+    part: float = 1.0  # of that chance over all calibrations, which later ones share
 
 
 def at_most(alpha: float) -> Promise:
@@ -203,5 +214,5 @@ def at_most(alpha: float) -> Promise:
 
 
 def every(rows: float, delta: float) -> Promise:
-    """Promise so many rows between false alarms on average, calibrations included."""
-    return Promise(each_row, no_money_left, rows / (1 - delta), delta)
+    """Promise so many rows between false alarms on average, where limits are not too low."""
+    return Promise(each_row, no_money_left, rows, delta)
