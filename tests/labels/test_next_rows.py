@@ -10,7 +10,7 @@ import torch
 from wrong_labels import draw
 
 import lastlayer as ll
-from lastlayer.errors import DataError, LastLayerError, OptionError
+from lastlayer.errors import DataError, LastLayerError, OptionError, OtherFeaturesWarning
 from lastlayer.labels.choosing_rows import NOISE, STRATEGIES, WIDTH, informative
 
 
@@ -117,6 +117,14 @@ def test_features_and_a_head_whose_calibration_is_out_of_date() -> None:
     found = ll.next_rows(clf, data, 5)
     assert found.columns == ["split", "row", "label", "margin"]
     assert clf.head_.calibration is before
+
+
+def test_rows_that_cannot_be_the_same_features_are_warned_of_unless_accepted() -> None:
+    drawn = draw(400, 3, 5)
+    clf = ll.fit(drawn.features(), "slda")
+    ll.next_rows(clf, 1000 * drawn.z, 5, accept_features=True)
+    with pytest.warns(OtherFeaturesWarning, match="times the variance"):
+        ll.next_rows(clf, 1000 * drawn.z, 5)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ def next_(
         str | None, typer.Option("--id", help="Column that names the rows, for the table.")
     ] = None,
     seed: options.Seed = 0,
+    accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
     """Choose the rows of a pool that teach a head most, none of them like another."""
@@ -47,7 +48,7 @@ def next_(
     with bar(pool, unit="rows") as tell:
         chosen = next_rows(
             file, pool, count, strategy=strategy, rows=rows, embedding=embedding, id=id_,
-            seed=seed, progress=tell,
+            seed=seed, accept_features=accept_features, progress=tell,
         )  # fmt: skip
     write_table(chosen, out)
     print(f"wrote {out}: {chosen.height} rows to label")

@@ -1,6 +1,7 @@
 """The verb that watches a head on the rows that it is to answer."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,7 @@ def watch(
             help="Command that reads new alarms as JSON, or http(s) address to POST them."
         ),
     ] = None,
+    accept_features: options.AcceptFeatures = False,
     out: options.HeadOut = None,
     force: options.Force = False,
 ) -> None:
@@ -68,6 +70,7 @@ def watch(
         watched = Watch(clf, false_alarms, rows=between, tolerance=tolerance, reset=reset)
         how: dict[str, Any] = {"embedding": embedding, "label": label, "columns": clf.column_names}
         parts = read_rows(features, rows, labelled=False, **how)
+        parts = [replace(part, accepted=accept_features) for part in parts]
         alarms = [alarm for part in parts for alarm in _see(watched, part)]
     report = watched.report()
     print(json.dumps(report.document(), indent=2) if json_ else report)
@@ -83,8 +86,6 @@ def watch(
 
 def _see(watched: "Watch", part: "Rows") -> "list[Alarm]":
     """Show a watch the rows of one split, some at a time."""
-    from dataclasses import replace
-
     alarms: list[Alarm] = []
     for begin in range(0, len(part.z), TOGETHER):
         some = slice(begin, begin + TOGETHER)

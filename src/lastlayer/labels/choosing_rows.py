@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from lastlayer.core.checks import choice, whole
 from lastlayer.core.progress import Tell
 from lastlayer.data.feature_columns import check_width, columns_in_order
 from lastlayer.data.from_arrays import as_features
+from lastlayer.data.made_by import Maker, refuse_others
 from lastlayer.data.rows import CHOICES, Source, is_table, read_rows
 from lastlayer.data.table_rows import TableRows
 from lastlayer.data.tables import Array, open_table
@@ -43,6 +45,7 @@ def next_rows(
     embedding: str | None = None,
     id: str | None = None,
     seed: int = 0,
+    accept_features: bool = False,
     progress: Tell | None = None,
 ) -> pl.DataFrame:
     """Choose the rows of a pool that teach a head most.
@@ -59,6 +62,8 @@ def next_rows(
         embedding: As ``predict`` takes it.
         id: A column that names the rows, to be in the table.
         seed: Decides what is random.
+        accept_features: Whether to take features that another model made than those that the head
+            has learned, or that seem to be of another.
         progress: Is told how many rows were looked at.
 
     Returns:
@@ -85,6 +90,8 @@ def next_rows(
     looked = 0
     asker = None if clf is None else _Asker(clf)
     for piece in pieces(pool, rows, embedding, also, columns):
+        if asker is not None and not accept_features:
+            asker.check(piece)
         if kept is None:
             kept = Kept(max(TIMES * count, ROOM // piece.z.shape[1]))
         if asker is not None and asked in ("informative", "margin"):
@@ -108,6 +115,7 @@ class Piece(NamedTuple):
     first: int  # the place of the first one in its split
     z: Tensor  # (n, h)
     also: dict[str, Array]
+    made_by: Maker = MappingProxyType({})  # what made them, as far as it is known
 
 
 def pieces(
@@ -128,7 +136,8 @@ def pieces(
     else:
         for part in read_rows(pool, rows, embedding=embedding, labelled=False, also=also):
             z = columns_in_order(part.z, part.columns, columns) if columns else part.z
-            yield from _cut(part.split, z, dict(part.also))
+            for piece in _cut(part.split, z, dict(part.also)):
+                yield piece._replace(made_by=part.made_by)
 
 
 def _of_table(
@@ -197,14 +206,22 @@ class _Asker:
         self.clf, self.head = clf, _uncalibrated(clf.head_)
         self.labels = np.array(self.clf.labels_.names, dtype=object)
 
+    def check(self, piece: Piece) -> None:
+        """Refuse features of another maker; warn, once, of rows that seem to be of another."""
+        refuse_others(piece.made_by, self.clf.maker)
+        self.clf.look_at(self._divided(piece), "asked")
+
     def ask(self, piece: Piece) -> tuple[Tensor, Tensor]:
         """Return the class of each row, and by how much it is more probable than the next."""
-        check_width(piece.z.shape[1], self.head.in_features)
-        p = self.head.probabilities(Divided(piece.z, float(self.clf.feature_scale))[:])
+        p = self.head.probabilities(self._divided(piece)[:])
         if p.shape[1] == 1:
             return torch.zeros(len(p), dtype=torch.int64), torch.ones(len(p), dtype=torch.float64)
         best = p.topk(2, dim=1)
         return best.indices[:, 0], best.values[:, 0] - best.values[:, 1]
+
+    def _divided(self, piece: Piece) -> Divided:
+        check_width(piece.z.shape[1], self.head.in_features)
+        return Divided(piece.z, float(self.clf.feature_scale))
 
 
 def _uncalibrated(head: Head) -> Head:
