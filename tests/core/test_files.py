@@ -137,6 +137,11 @@ def test_a_file_is_on_disk_before_its_name_and_its_name_before_it_is_told(
         done.append("write")
     assert done == ["write", "sync file", "replace", "sync folder"]
     assert (tmp_path / "a").read_text() == "new"
+    done.clear()
+    with in_place_of(tmp_path / "new" / "newer" / "a") as unfinished:
+        unfinished.write_text("new")
+    # The names of both new folders too: a file in a folder that is lost is lost.
+    assert done == ["sync folder"] * 2 + ["sync file", "replace", "sync folder"]
 
 
 def test_a_file_that_cannot_be_synced_leaves_what_was_there(

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastlayer.core.files import followed, in_place_of, say
+from lastlayer.core.files import followed, in_place_of, make_folder, say
 from lastlayer.core.names import class_name
 from lastlayer.errors import OptionError, WriteError
 
@@ -24,7 +24,7 @@ def prepare(out: Path, *read: Path, force: bool = True, option: str = "--out") -
     """
     out = followed(out)
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out.parent)
     except OSError as error:
         raise WriteError(f"cannot write {out}: {error}") from error
     place = out if out.exists() else out.parent

@@ -170,6 +170,14 @@ def _sync(path: Path) -> None:
         os.close(place)
 
 
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder, and those that it is in; their names are on disk when it returns."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(mode, parents=True, exist_ok=True)
+    for place in new:
+        _sync(place.parent)
+
+
 @contextmanager
 def in_place_of(path: Path) -> Iterator[Path]:
     """Yield a file to write to; it replaces ``path``, or what a link leads to, if all goes well.
@@ -181,7 +189,7 @@ def in_place_of(path: Path) -> Iterator[Path]:
     try:
         if path.exists() and not path.is_file():
             raise WriteError(f"expected a file to write, but {path} is a folder or a device")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         os.close(descriptor)
         try:

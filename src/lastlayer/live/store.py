@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from filelock import FileLock, Timeout
 
-from lastlayer.core.files import say
+from lastlayer.core.files import make_folder, say
 from lastlayer.errors import BusyError, FileFormatError, LastLayerError, TakenError, WriteError
 from lastlayer.live.database import cannot_write, open_database, transaction, truncate_log
 from lastlayer.live.entry import LABEL, LEARN, Entry, Rows
@@ -272,7 +272,7 @@ def check_same(name: str, before: bytes, now: bytes) -> None:
 
 def _locked(folder: Path) -> FileLock:
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder, 0o700)
         lock = FileLock(folder / LOCK)
         lock.acquire(timeout=0)
     except Timeout:

@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from lastlayer.core.files import check_ordinary, say
+from lastlayer.core.files import check_ordinary, make_folder, say
 from lastlayer.core.names import look_up
 from lastlayer.errors import BusyError, FileFormatError, LastLayerError, WriteError
 from lastlayer.results.blobs import digest as array_digest
@@ -151,7 +151,7 @@ def open_store(
         on_wait: called once before waiting.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         lock = FileLock(folder / LOCK)
         with _hold(lock, folder, wait, on_wait), _connect(folder / FILE) as connection:
             yield Store(connection, folder / FILE)
