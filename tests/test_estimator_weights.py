@@ -161,6 +161,7 @@ def test_a_column_of_weights(table: Path) -> None:
     expected = HeadClassifier("slda").fit(Z, Y, sample_weight=W + 0.5)
     np.testing.assert_allclose(clf.predict_proba(frame), expected.predict_proba(Z), rtol=1e-4)
     assert clf.head_.class_counts.sum() == (W + 0.5).sum()
+    assert clf.origin_ == ["learned 150 rows of rows.csv, with weights"]
     fitting.forget(clf, table, only="b", **how)
     assert clf.head_.seen.tolist() == [True, False, True]
     with pytest.raises(DataError, match="column 'kind' must hold numbers"):

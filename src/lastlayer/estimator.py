@@ -157,6 +157,11 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     @property
+    def n_answers(self) -> int:
+        """How many labels it answers now: those forgotten, or only declared, are no answers."""
+        return int(self._in_order(self.head_.seen[None], False).sum())
+
+    @property
     def origin_(self) -> list[str]:
         """What it was learned from, in sentences, where that was many files."""
         return list(self.head_.records.get("origin", ()))

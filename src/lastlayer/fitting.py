@@ -19,6 +19,7 @@ from lastlayer.cluster import Cluster
 from lastlayer.core.checks import a_path, choice, whole
 from lastlayer.core.names import class_name, joined
 from lastlayer.core.progress import Tell
+from lastlayer.data import made_by
 from lastlayer.data.corrections import Suspects
 from lastlayer.data.rows import CHOICES, Rows, Source, answers_of, corrected, read_rows
 from lastlayer.data.shard_list import Sharded, is_sharded, list_shards
@@ -249,14 +250,15 @@ def predict(
         label: As ``fit`` takes it.
         unknown: The share of known rows that may be left without a label, as unknown; None: none.
         id: A column of the data to put in front of each answer.
-        top: How many labels of each row to give; the second is ``label_2``, and so on.
+        top: How many labels of each row to give, but none that was forgotten or only declared; the
+            second is ``label_2``, and so on.
         accept_features: As ``fit`` takes it.
 
     Returns:
         A table of label and probability, with the split of each row where there are several; and
         the share of right answers among those that are given, in each split that has labels.
     """
-    top = min(whole(top, "top", least=1), len(clf.classes_))
+    top = min(whole(top, "top", least=1), max(clf.n_answers, 1))
     also = () if id is None else (id,)
     parts = _rows(clf, data, rows, embedding, label, accept_features, labelled=False, also=also)
     tables, right = [], {}
@@ -356,8 +358,12 @@ def forget(
 def _note(clf: HeadClassifier, did: str, part: Rows, rows: int) -> None:
     """Record in a sentence what a head did with rows, without a path of this machine."""
     split = f" {part.split}" if part.split else ""
-    of = f" of {part.source}" if part.source else ""
-    clf.note(f"{did} {rows}{split} row{'' if rows == 1 else 's'}{of}")
+    said = f"{did} {rows}{split} row{'' if rows == 1 else 's'}"
+    said += f" of {part.source}" if part.source else ""
+    said += ", with weights" if part.weight is not None else ""
+    if made_by.are_others(part.made_by, clf.maker):
+        said += f", accepted though made by {made_by.in_words(part.made_by)}"
+    clf.note(said)
 
 
 def _rows(

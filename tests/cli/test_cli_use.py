@@ -417,6 +417,19 @@ def test_answers_carry_a_column_and_more_than_one_label(monkeypatch: Patch) -> N
     assert pl.read_csv("b.csv").equals(table[["label", "probability"]])
 
 
+def test_a_forgotten_class_is_no_answer_however_many_are_asked_for(monkeypatch: Patch) -> None:
+    assert run(monkeypatch, "fit birds.csv --label species --head qda --out h.safetensors") == 0
+    assert run(monkeypatch, "forget h.safetensors --class ibis") == 0
+    asked = "predict h.safetensors birds.csv --top 3 --out a.csv --force"
+    assert run(monkeypatch, asked) == 0
+    table = pl.read_csv("a.csv")
+    assert table.columns == ["label", "probability", "label_2", "probability_2"]
+    assert set(table["label_2"]) == {"emu", "kiwi"}
+    assert run(monkeypatch, "fit birds.csv --label species --head h.safetensors") == 0
+    assert run(monkeypatch, asked) == 0
+    assert set(pl.read_csv("a.csv")["label_3"]) == {"emu", "ibis", "kiwi"}
+
+
 def test_an_unknown_row_has_none_of_its_labels(monkeypatch: Patch) -> None:
     fit = "fit birds.csv --label species --head slda --calibration 0.2 --out h.safetensors"
     assert run(monkeypatch, fit) == 0

@@ -35,6 +35,7 @@ def verbs(accept: bool) -> dict[str, Callable[[ll.HeadClassifier, ll.Features], 
         "calibrate": lambda clf, data: fitting.calibrate(clf, data, rows="test", **how),
         "forget": lambda clf, data: fitting.forget(clf, data, **how),
         "merge": lambda clf, data: ll.merge(clf, ll.fit(data), **how),
+        "next": lambda clf, data: ll.next_rows(clf, data, 5, **how),  # type: ignore[arg-type]
     }
 
 
@@ -118,6 +119,18 @@ def test_from_the_shell(
         "were made by resnet, and those that the head has learned by vit" in capsys.readouterr().err
     )
     assert newcomer.run(monkeypatch, f"{ask} --accept-features") == 0
+    for asked in (
+        "calibrate h.safetensors resnet.safetensors --rows all",
+        "watch h.safetensors resnet.safetensors",
+        "next h.safetensors resnet.safetensors --count 3 --out n.csv",
+        "fit resnet.safetensors --head h.safetensors",
+        "forget h.safetensors resnet.safetensors",
+    ):
+        assert newcomer.run(monkeypatch, asked) == 1
+        assert "were made by resnet" in " ".join(capsys.readouterr().err.split())
+        assert newcomer.run(monkeypatch, f"{asked} --accept-features") == 0
+    clf = ll.HeadClassifier.load("h.safetensors")
+    assert clf.origin_[1].endswith(", accepted though made by resnet")
     assert (
         newcomer.run(monkeypatch, "fit b.csv --embedding z_* --label species --head mean --out m")
         == 0
