@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lastlayer.data.made_by import Maker
     from lastlayer.estimator import HeadClassifier
 
-LISTED = 20  # classes, unless all are asked for
+LISTED, COLUMNS = 20, 5  # classes and columns named, unless all classes are asked for
 
 
 @app.command(rich_help_panel=DATA)
@@ -88,6 +88,8 @@ def _show_head(file: Path, every: bool) -> None:
     name = full_name(head.name, str(head.options.get("mask", "none")))
     print(f"{file}: a head, {name}, {_size(file)}")
     print(f"features: {head.in_features}; preset {head.preset}")
+    if clf.column_names:
+        print(f"columns: {printable(first_few(clf.column_names, COLUMNS))}")
     print(_made_by(clf.maker))
     options = ", ".join(f"{k}={v}" for k, v in head.options.items() if k != "mask")
     if options:

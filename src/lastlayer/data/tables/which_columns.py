@@ -182,12 +182,14 @@ def _only_vectors(table: Table, learned: Sequence[str]) -> list[str]:
     if len(learned) > 1 and all(table.columns.get(name) == 1 for name in learned):
         return list(learned)
     lacking = [name for name in learned if table.columns.get(name) != 1]
-    hint = ""
     if len(learned) > max(len(lacking), 1):  # it has some of them
-        hint = f"; of the columns that the head has learned it lacks {listed(lacking, 3)}"
+        raise OptionError(
+            "columns must be those that the head has learned, but "
+            f"{table.source} lacks {listed(lacking, 3)}"
+        )
     raise OptionError(
         "name the column of embeddings, or a prefix or range of columns, with --embedding: "
-        f"columns of vectors in {table.source} are {listed(vectors)}{hint}"
+        f"columns of vectors in {table.source} are {listed(vectors)}"
     )
 
 
