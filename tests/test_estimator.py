@@ -59,7 +59,7 @@ UNMOVED = {  # by what their classes weigh
 
 
 def expected_failures(estimator: HeadClassifier) -> dict[str, str]:
-    """Say which heads take weights otherwise than scikit-learn's checks ask (decision 22)."""
+    """Say which heads take weights otherwise than scikit-learn's checks ask (decision 21)."""
     why = "masks keep classes apart" if estimator.mask == "single" else UNMOVED.get(estimator.head)
     found = {} if why is None else {"check_class_weight_classifiers": why}
     if estimator.head.startswith("random_"):

@@ -29,9 +29,7 @@ from lastlayer.heads.statistics.fading import FadingStatistics
 from lastlayer.heads.undo import AllOrNothing, learning
 
 SOLUTION = ("weight", "bias", "centre")
-ONE_SCATTER = (
-    "it keeps one scatter for all classes; call forget(z, y) with the samples of the class"
-)
+ONE_SCATTER = "it keeps one scatter for all classes; forget the samples of the class instead"
 BUDGET = 2 << 30  # bytes that statistics may take, unless a head is made with another number
 
 
