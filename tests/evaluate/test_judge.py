@@ -3,13 +3,14 @@
 from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 import lastlayer as ll
 from lastlayer import catalogue
 from lastlayer.evaluate.costs import RETRAINED
-from lastlayer.evaluate.judge import _cost, checkpoints_of, judge, learn
+from lastlayer.evaluate.judge import _cost, _too_slow, checkpoints_of, judge, learn
 from lastlayer.evaluate.rates import thinned, work_of
 from lastlayer.evaluate.stream import Split, feature_scale, lay_out, splits_of
 from lastlayer.heads import make_head
@@ -44,6 +45,14 @@ def test_a_head_is_judged_as_it_would_be_alone():
             for rows in split.tasks:
                 learn(alone, stream, rows)
             assert torch.equal(alone.predict(stream.z[split.held]), answers)
+
+
+@pytest.mark.parametrize(("h", "slow"), [(384, []), (1280, ["sampled_linear"])])
+def test_what_takes_longer_to_solve_than_all_others_is_left_out(h, slow):
+    data = ll.Features.from_arrays(np.zeros((40, h)), np.arange(40) % 20, test=0.5)
+    found = _too_slow(lay_out(data, "incremental:2"), catalogue.all_heads())
+    assert list(found) == slow
+    assert all("ask for it with --heads" in why for why in found.values())
 
 
 def test_curves_count_what_has_come():

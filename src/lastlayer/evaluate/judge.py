@@ -40,6 +40,7 @@ TIMED = 31  # single predictions, of whose times the median is taken
 WIDER = ("random_ridge@5000", "random_slda@5000", "random_ridge@10000", "random_slda@10000")
 WIDEST = 2.5e12  # multiplications of judging a wider head on a split: a minute of one core
 SLOW = 5e11  # multiplications of judging a head on a split: seconds
+SOLVED = 4e12  # multiplications of solving a head once, from which on it is left out: 20 s
 SURE = 3.0  # standard errors by which such a head must be behind to be judged no further
 RATING = 5  # times the work of training is what finding a learning rate takes
 
@@ -98,7 +99,7 @@ def judge(
     known = {name: rate for name, rate in (rates or {}).items() if rate is not None}
     left_out = _left_out(stream, parts[0], names, rates_known=bool(rates))
     if heads is None:
-        left_out |= _too_wide(stream, parts[0])
+        left_out |= _too_wide(stream, parts[0]) | _too_slow(stream, names)
         names = [name for name in names if name not in WIDER or _as_many_rows(name, parts[0])]
     names = [name for name in names if name not in left_out]
     rated = [name for name in names if card_of(name).by_gradient and name not in known]
@@ -200,6 +201,19 @@ def _too_wide(stream: Stream, split: Split) -> dict[str, str]:
                 f"{size_in_words(size)}; ask for it with --heads"
             )
     return found
+
+
+def _too_slow(stream: Stream, heads: Sequence[str]) -> dict[str, str]:
+    """Return the heads that keep no rows, and yet take longer to solve than to judge all others."""
+    h, n = stream.z.shape[1], len(stream.rows)
+    slow = [
+        name
+        for name, card in ((name, card_of(name)) for name in heads)
+        if not (card.by_gradient or card.abilities.keeps_samples)
+        and card.refresh(h, stream.n_classes, n) > SOLVED
+    ]
+    why = f"with {h} features it takes longer to solve than all others to judge"
+    return dict.fromkeys(slow, f"{why}; ask for it with --heads")
 
 
 def _learn_once(
