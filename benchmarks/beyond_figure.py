@@ -12,6 +12,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
+from lastlayer.catalogue import default_map, mapped_width
 from lastlayer.report.drawing import ROOM
 from lastlayer.report.looks import look_of
 
@@ -24,7 +25,7 @@ STREAMS = {
 }
 PAPER = ("linear", "weight_norm", "weight_norm+single", "cosine+single", "mean", "slda")
 BEYOND = ("qda", "sampled_linear", "random_slda", "random_ridge")
-MAPS = {"random_slda": "fourier", "random_ridge": "relu"}  # their defaults, of width 2,000
+MAPPED = ("random_slda", "random_ridge")
 
 
 def rows(paper: Path, beyond: Path) -> pl.DataFrame:
@@ -39,8 +40,8 @@ def rows(paper: Path, beyond: Path) -> pl.DataFrame:
         mine = ours.filter(data=data)
         for head in BEYOND:
             one = mine.filter(head=head)
-            if head in MAPS:
-                one = one.filter(map=MAPS[head], width=2000)
+            if head in MAPPED:  # behind their default map of 64 features
+                one = one.filter(map=default_map(64, mapped_width(64)), width=mapped_width(64))
             found.append((title, head, "beyond it", one["accuracy"].mean()))
         bound = mine.filter(pl.col("head") == "reference", pl.col("width") == 0)["accuracy"].item()
         found.append((title, "", "retrained", bound))
