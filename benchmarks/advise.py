@@ -1,10 +1,12 @@
 """Advise beside compare with 8 orders, and beside a loop over scikit-learn's classifiers.
 
     python -m benchmarks.advise [--tasks 10] [--rows 15000] [--only advise]
+    python -m benchmarks.advise --rows 2535 --features 1280 --classes 20 --tasks 5 --only advise
 
-All three see the same made embeddings of unit length (384 features, 150 classes). The loop judges
-scikit-learn's candidates on the same held-out rows, everything at once, which is what a user would
-write by hand. Ratios of CPU time only: they depend little on what else the machine does.
+All three see the same made embeddings of unit length (384 features, 150 classes, or as many as are
+asked for). The loop judges scikit-learn's candidates on the same held-out rows, everything at once,
+which is what a user would write by hand. Ratios of CPU time only: they depend little on what else
+the machine does.
 """
 
 import argparse
@@ -71,9 +73,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=10)
     parser.add_argument("--rows", type=int, default=15_000, help="training and test rows")
+    parser.add_argument("--features", type=int, default=384)
+    parser.add_argument("--classes", type=int, default=150)
     parser.add_argument("--only", choices=["advise"], help="leave out the others")
     asked = parser.parse_args()
-    data, scenario = embeddings(asked.rows), f"incremental:{asked.tasks}"
+    data = embeddings(asked.rows, asked.classes, asked.features)
+    scenario = f"incremental:{asked.tasks}"
     began = perf_counter()
     advising, advice = timed(lambda: ll.advise(data, scenario))
     took = perf_counter() - began
