@@ -11,9 +11,10 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -104,11 +105,17 @@ def main(folder: Path, kills: int, head: str) -> None:
         back, out = os.pipe()
         child = fork(partial(loudly, serve, store, plans, done, out, forever))
         os.close(out)
-        time.sleep(chance.uniform(0.01, 0.5))
-        os.kill(child, signal.SIGKILL)
-        assert finish(child) == -signal.SIGKILL, "the child ended on its own"
+        with os.fdopen(back, "rb") as lines:
+            # Most kills come after so many acknowledgements, however slow the machine is, and
+            # some at any moment, such as while it starts.
+            if chance.random() < 0.2:
+                time.sleep(chance.uniform(0.01, 0.5))
+            else:
+                heed(islice(lines, chance.randint(1, 30)), done)
+            os.kill(child, signal.SIGKILL)
+            assert finish(child) == -signal.SIGKILL, "the child ended on its own"
+            heed(lines, done)
         killed += 1
-        heed(back, done)
         gone.add(forgotten([ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]))
         assert not (found := gone.found_in(store)), found[:5]
     # What was under way at the last kill is asked again, as a client would.
@@ -116,7 +123,8 @@ def main(folder: Path, kills: int, head: str) -> None:
     back, out = os.pipe()
     child = fork(partial(loudly, serve, store, plans, done, out, until))
     os.close(out)
-    heed(back, done)
+    with os.fdopen(back, "rb") as lines:
+        heed(lines, done)
     assert finish(child) == 0
     assert done == until
     asked = [ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]
@@ -135,13 +143,12 @@ def loudly(do: Callable[..., None], *arguments: object) -> None:
         raise
 
 
-def heed(back: int, done: list[int]) -> None:
-    """Read what was acknowledged until the child has gone."""
-    with os.fdopen(back, "rb") as lines:
-        for line in lines:
-            if line.endswith(b"\n"):
-                number, place = map(int, line.split())
-                done[number] = place
+def heed(lines: Iterable[bytes], done: list[int]) -> None:
+    """Note what was acknowledged."""
+    for line in lines:
+        if line.endswith(b"\n"):
+            number, place = map(int, line.split())
+            done[number] = place
 
 
 if __name__ == "__main__":
