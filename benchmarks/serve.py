@@ -2,9 +2,9 @@
 
 python -m benchmarks.serve predict [--requests 2000]   single rows, 768 features, 100 classes
 python -m benchmarks.serve learn   [--requests 300]    1 and 100 rows a request, on the disk
-python -m benchmarks.serve loop    [--rows 1000]       predicted, then learned, without a server
+python -m benchmarks.serve loop    [--rows 1000] [--head NAME]  predicted, then learned, no server
 python -m benchmarks.serve start   [--rows 100000]     with a journal of so many rows
-python -m benchmarks.serve memory  [--requests 100000] resident bytes after a tenth, and after all
+python -m benchmarks.serve memory  [--requests 100000] [--inside]  after a tenth, and after all
 
 The echo is Starlette on uvicorn; the other is FastAPI with scikit-learn's partial_fit, which writes
 a joblib file after every request that it learns from. Clients share the machine with the service.
@@ -26,9 +26,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from lastlayer.live import LiveHead
 
 H, CLASSES = 768, 100
 
@@ -195,29 +200,47 @@ def learn(requests: int) -> None:
                     print(f"{NAMES[name]:32} {each:14} {clients:8} {rate:14.0f} {cpu:13.3f}")
 
 
-def loop(n: int) -> None:
+def loop(n: int, head: str | None) -> None:
     """Predict a row and then learn it, one after the other: 384 features, 150 classes."""
     import lastlayer as ll
     from lastlayer.live import LiveHead
 
     z, y = rows(4500, 384, 150)
     new, labels = rows(n, 384, 150, seed=1)
-    titles = "in a store  rows a second  CPU ms a row  behind at the end"
+    titles = "in a store  rows a second  CPU ms a row  solving ms  behind at the end"
     print(f"{'predicted, then learned':24} {titles}")
-    for head in ("mean", "slda", "random_slda", "random_ridge"):
-        clf = ll.HeadClassifier(head, random_state=0).fit(z, y)
+    for name in (head,) if head else ("mean", "slda", "random_slda", "random_ridge"):
+        clf = ll.HeadClassifier(name, random_state=0).fit(z, y)
         for store in (False, True):
-            with tempfile.TemporaryDirectory() as folder:
-                with LiveHead(clf, Path(folder) / "live" if store else None) as live:
-                    begin, work = time.perf_counter(), time.process_time()
-                    for row, label in zip(new, labels, strict=True):
-                        live.predict(row[None])
-                        live.learn(row[None], [label])
-                    rate = n / (time.perf_counter() - begin)
-                    cpu = 1e3 * (time.process_time() - work) / n
-                    behind = live.change - live.through
+            with (tempfile.TemporaryDirectory() as folder,
+                  LiveHead(clf, Path(folder) / "live" if store else None) as live):  # fmt: skip
+                solved = solving(live)
+                begin, work = time.perf_counter(), time.process_time()
+                for row, label in zip(new, labels, strict=True):
+                    live.predict(row[None])
+                    live.learn(row[None], [label])
+                rate = n / (time.perf_counter() - begin)
+                behind = live.change - live.through
+                live.refresh()  # the solving that is under way is counted whole
+                cpu = 1e3 * (time.process_time() - work) / n
+                each = 1e3 * sum(solved) / n
                 kept = "yes" if store else "no"
-                print(f"{head:24} {kept:>10} {rate:14.0f} {cpu:13.2f} {behind:10} changes")
+                found = f"{rate:14.0f} {cpu:13.2f} {each:11.2f} {behind:10} changes"
+                print(f"{name:24} {kept:>10} {found}")
+
+
+def solving(live: "LiveHead") -> list[float]:
+    """Return a list that gets the seconds of processor time of each refresh from now on."""
+    found: list[float] = []
+    refresh = live.writer._refresh
+
+    def timed(*about: object) -> None:
+        begin = time.thread_time()
+        refresh(*about)
+        found.append(time.thread_time() - begin)
+
+    live.writer._refresh = timed
+    return found
 
 
 def start(n: int) -> None:
@@ -240,19 +263,68 @@ def start(n: int) -> None:
         again.close()
 
 
-def memory(requests: int) -> None:
+def memory(requests: int, inside: bool) -> None:
+    """Ask nine times for an answer, then learn, and so on."""
     z, y = rows(100, seed=3)
-    bodies = [json.dumps({"rows": [row]}).encode() for row in z.tolist()]
-    pairs = zip(z.tolist(), y, strict=True)
-    both = [json.dumps({"rows": [row], "labels": [label]}).encode() for row, label in pairs]
-    with serving("ours") as (port, process):
+    listed = z.tolist()
+    bodies = [json.dumps({"rows": [row]}).encode() for row in listed]
+    both = [json.dumps({"rows": [row], "labels": [label]}).encode()
+            for row, label in zip(listed, y, strict=True)]  # fmt: skip
+    with application() if inside else serving_alone() as (number, asks):
+        done = 0
         for count in (requests // 10, requests):
-            done = 0 if count < requests else requests // 10
-            times(port, "predict", bodies, 4, (count - done) * 9 // 10)
-            times(port, "learn", both, 4, (count - done) // 10)
-            status = Path(f"/proc/{process.pid}/status").read_text()
+            asks("predict", bodies, (count - done) * 9 // 10)
+            asks("learn", both, (count - done) // 10)
+            done = count
+            status = Path(f"/proc/{number}/status").read_text()
             resident = int(status.partition("VmRSS:")[2].split()[0]) / 1024
             print(f"after {count:,} requests, one in ten learned from: {resident:.0f} MiB")
+
+
+Asks = Callable[[str, list[bytes], int], object]
+
+
+@contextmanager
+def serving_alone() -> Iterator[tuple[int, Asks]]:
+    """Serve in a process of its own; give its number, and how to ask it."""
+    with serving("ours") as (port, process):
+        yield process.pid, lambda verb, bodies, n: times(port, verb, bodies, 4, n)
+
+
+@contextmanager
+def application() -> Iterator[tuple[int, Asks]]:
+    """Give this process, and how to ask the application in it: all of the service but HTTP."""
+    import asyncio
+
+    import lastlayer as ll
+    from lastlayer.live import LiveHead
+    from lastlayer.live.service.app import make_app
+
+    async def ask(app: object, verb: str, body: bytes) -> None:
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": f"/{verb}", "headers": headers,
+                 "query_string": b"", "http_version": "1.1", "scheme": "http"}  # fmt: skip
+        said: list[dict[str, object]] = []
+
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": body}
+
+        async def send(message: dict[str, object]) -> None:
+            said.append(message)
+
+        await app(scope, receive, send)  # type: ignore[operator]
+        assert said[0]["status"] == 200, said
+
+    with tempfile.TemporaryDirectory() as folder:
+        clf = ll.HeadClassifier("slda").fit(*rows(4000))
+        with LiveHead(clf, Path(folder) / "live") as head:
+            app = make_app({"h": head})
+
+            async def asks(verb: str, bodies: list[bytes], n: int) -> None:
+                for place in range(n):
+                    await ask(app, verb, bodies[place % len(bodies)])
+
+            yield os.getpid(), lambda verb, bodies, n: asyncio.run(asks(verb, bodies, n))
 
 
 def main() -> None:
@@ -260,6 +332,8 @@ def main() -> None:
     parser.add_argument("what", choices=["predict", "learn", "loop", "start", "memory", *OTHERS])
     parser.add_argument("--requests", type=int)
     parser.add_argument("--rows", type=int)
+    parser.add_argument("--head")
+    parser.add_argument("--inside", action="store_true", help="the application, without HTTP")
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -274,9 +348,11 @@ def main() -> None:
         print(f"listening on http://127.0.0.1:{place.getsockname()[1]}", flush=True)
         server.run(sockets=[place])
         return
+    memories = partial(memory, inside=given.inside)
     work = {"predict": (predict, given.requests or 2000), "learn": (learn, given.requests or 300),
-            "loop": (loop, given.rows or 1000), "start": (start, given.rows or 100_000),
-            "memory": (memory, given.requests or 100_000)}  # fmt: skip
+            "loop": (partial(loop, head=given.head), given.rows or 1000),
+            "start": (start, given.rows or 100_000),
+            "memory": (memories, given.requests or 100_000)}  # fmt: skip
     do, amount = work[given.what]
     do(amount)
 
