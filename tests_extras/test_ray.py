@@ -22,8 +22,7 @@ from lastlayer import cluster as clusters
 from lastlayer.errors import DataError, FileFormatError, MissingPackageError, OptionError
 from lastlayer.evaluate.shard_tasks import do
 from lastlayer.extraction import Images, ImageSet
-from lastlayer.extraction.parts import Parts
-from lastlayer.extraction.ray_parts import fill_on_ray
+from lastlayer.extraction.parts import Parts, fill_on_ray
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the library are its own
 STORE = 80 << 20  # the least that Ray takes

@@ -15,7 +15,7 @@ import typer
 from lastlayer import load_features
 from lastlayer.cli import app, main
 from lastlayer.cli.out import prepare
-from lastlayer.cli.view import View
+from lastlayer.cli.run import View
 from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
 

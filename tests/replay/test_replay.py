@@ -11,7 +11,7 @@ from lastlayer.layers import LAYERS, MASKS, masked_cross_entropy
 from lastlayer.replay.training import ReplayRules, train_replay
 from lastlayer.replay.training.learner import OPTIMIZERS, Learner, Network
 from lastlayer.replay.training.replay_stream import START, ReplayStream, generator_for
-from lastlayer.replay.training.trainee import TaskEnd
+from lastlayer.replay.training.train import TaskEnd
 from small_images import SmallNet, pairs, small_pool
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}  # in float64: float32 drifts, on each CPU in its own way

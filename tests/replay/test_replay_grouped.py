@@ -17,7 +17,7 @@ from lastlayer.replay.training.at_once import Grouped, SideBySide, trainer_for
 from lastlayer.replay.training.image_pool import make_image_pool
 from lastlayer.replay.training.learner import OPTIMIZERS, Learner, MakeBackbone
 from lastlayer.replay.training.network_group import Group
-from lastlayer.replay.training.trainee import TaskEnd
+from lastlayer.replay.training.train import TaskEnd
 from small_images import SmallNet, pairs, small_pool
 
 RULES = ReplayRules(epochs=3, per_class=5)

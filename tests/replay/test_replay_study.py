@@ -17,12 +17,11 @@ from killing import KILLS, run
 from lastlayer.errors import PlanError
 from lastlayer.layers import LAYERS
 from lastlayer.replay.study.image_data import read_image_data
-from lastlayer.replay.study.network_result import Stage, ranking_rows, result_of
 from lastlayer.replay.study.network_run import NetworkRun
-from lastlayer.replay.study.train_networks import n_images
+from lastlayer.replay.study.train_networks import Stage, n_images, ranking_rows, result_of
 from lastlayer.replay.training import Network, ReplayRules, train_replay
 from lastlayer.replay.training.learner import Learner
-from lastlayer.replay.training.trainee import TaskEnd
+from lastlayer.replay.training.train import TaskEnd
 from lastlayer.results import Study, load_study
 from lastlayer.results.store import FILE
 from lastlayer.scenarios.spec import ScenarioSpec

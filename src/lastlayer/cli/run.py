@@ -1,20 +1,27 @@
-"""The verb of the main job: a plan in, one results file and a page out."""
+"""The verb of the main job: a plan in, one results file and a page out; a live view meanwhile."""
 
 import json
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from statistics import fmean
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from lastlayer.cli import options
 from lastlayer.cli.app import STUDY, app, stopping
 from lastlayer.cli.text import columns, count, spread
-from lastlayer.cli.view import View
-from lastlayer.core.progress import duration
+from lastlayer.core.progress import Bar, duration
 from lastlayer.core.version import __version__
 from lastlayer.errors import PlanError
 
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from lastlayer.results import Study
+    from lastlayer.study import Outcome
     from lastlayer.study.prepare import Prepared
 
 
@@ -91,7 +99,7 @@ def run(
     _summarise(ready, study, view, as_json, page)
 
 
-def _saved(view: View, folder: Path) -> str:
+def _saved(view: "View", folder: Path) -> str:
     view.close()
     if not view.planned:
         return "nothing had begun"
@@ -124,7 +132,7 @@ def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> No
     print(f"{count(runs, 'run')}, {left} to do{time}; results in {folder}")
 
 
-def _summarise(ready: "Prepared", study: "Study", view: View, as_json: bool, page: Path) -> None:
+def _summarise(ready: "Prepared", study: "Study", view: "View", as_json: bool, page: Path) -> None:
     from lastlayer.results.tables import (
         best_heads,
         head_name,
@@ -182,3 +190,66 @@ def _networks(networks: "pl.DataFrame") -> Iterator[tuple[str, ...]]:
         setting = setting_of(row["balance"], rules, TrainingOptions(**kept))
         what = row["features"], row["scenario"], setting, row["head"]
         yield *what, f"{row['images']:,.0f}", accuracy
+
+
+class View:
+    """Counts runs as they are saved, and draws them on stderr; with ``quiet`` it only counts."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.planned = self.kept = self.failed = 0
+        self._finals: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._console = Console(stderr=True, highlight=False, quiet=quiet, markup=False)
+        self._bar = Bar(console=self._console)
+        self._live = Live(console=self._console, get_renderable=self._draw, transient=True)
+        self._live_wanted = self._console.is_terminal and not quiet
+
+    def __enter__(self) -> Self:
+        if self._live_wanted:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the screen as it was."""
+        if self._live_wanted:
+            self._live.stop()
+
+    def start(self, planned: int, kept: int) -> None:
+        """Record how many runs there are, and how many of them are done."""
+        self.planned, self.kept = planned, kept
+        known = f", {kept} of them already done" if kept else ""
+        self._console.print(f"{count(planned, 'run')}{known}")
+
+    def progress(self, done: float, total: float) -> None:
+        """Record the work done; called from any thread."""
+        self._bar.title = f"{self.kept} of {count(self.planned, 'run')}"
+        self._bar(done, total)
+
+    def take(self, outcomes: "list[Outcome]") -> None:
+        """Record the runs that were saved, and those that failed."""
+        from lastlayer.study import Result
+
+        for outcome in outcomes:
+            if isinstance(outcome, Result):
+                self.kept += 1
+                # A head that diverged is no candidate.
+                if isfinite(outcome.final):
+                    run = outcome.run
+                    self._finals[run.place][run.candidate].append(outcome.final)
+            else:
+                self.failed += 1
+
+    def wait(self) -> None:
+        """Print that another process is writing."""
+        self._console.print("another process is writing there: waiting for it to finish")
+
+    def _draw(self) -> Group:
+        best = Table("made now", "best head so far", "accuracy", box=None)
+        for scenario, heads in list(self._finals.items())[-12:]:
+            head, finals = max(list(heads.items()), key=lambda item: fmean(item[1]))
+            best.add_row(Text(scenario), Text(head), f"{100 * fmean(finals):.1f} %")
+        return Group(self._bar.drawn, best)

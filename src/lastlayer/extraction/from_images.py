@@ -24,8 +24,7 @@ from lastlayer.extraction.backbones.preparation import Transform
 from lastlayer.extraction.datasets.images import ImageSet
 from lastlayer.extraction.datasets.readers import read_images
 from lastlayer.extraction.image_batches import Rows, load, make_example
-from lastlayer.extraction.parts import DTYPES, Make, Parts, Piece, fill
-from lastlayer.extraction.ray_parts import DECODING, fill_on_ray
+from lastlayer.extraction.parts import DECODING, DTYPES, Make, Parts, Piece, fill, fill_on_ray
 
 # In one go on a CPU: the outputs of layers then fit into memory that is used again and again;
 # larger ones are asked of the system anew each time, which can take longer than the layer itself.

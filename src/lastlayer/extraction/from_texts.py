@@ -24,8 +24,7 @@ from lastlayer.data.table_rows import read_splits
 from lastlayer.data.tables import open_table
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.extraction.backbones.sentence_models import SentenceModel, load_sentence_model
-from lastlayer.extraction.parts import DTYPES, Make, Parts, Piece, fill
-from lastlayer.extraction.ray_parts import fill_on_ray
+from lastlayer.extraction.parts import DTYPES, Make, Parts, Piece, fill, fill_on_ray
 
 
 def extract_texts(

@@ -1,4 +1,7 @@
-"""Features on their way to a file: parts in a folder beside it, so that work can be resumed."""
+"""Features on their way to a file: parts in a folder beside it, so that work can be resumed.
+
+They are made here, or on a Ray cluster, on GPUs where it has some.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lastlayer.cluster import Cluster
 from lastlayer.core import tensor_files
 from lastlayer.core.progress import Tell
 from lastlayer.errors import DataError, FileFormatError, OptionError, WriteError
@@ -17,6 +21,10 @@ from lastlayer.errors import DataError, FileFormatError, OptionError, WriteError
 DTYPES = {"float16": torch.float16, "float32": torch.float32}
 SIZE = 1024  # images of a part: what an interruption costs at most
 _KIND = "part of features"
+# On a cluster.
+AT_ONCE = 4  # parts that a task makes: a network is brought to a node once for all of them
+TASKS = 4  # of each GPU, at most: each starts a process and brings the network to the GPU
+DECODING = 8  # processes that keep a GPU busy, if nobody says how many
 
 
 @dataclass(frozen=True)
@@ -159,3 +167,62 @@ def fill(
             done += len(piece)
             progress(done, parts.total)
         parts.write(part.start, made)
+
+
+def fill_on_ray(
+    address: str,
+    parts: Parts,
+    prepare: Prepare,
+    progress: Tell,
+    *,
+    files: Sequence[Path],
+    device: str,
+    workers: int | None = None,
+) -> None:
+    """Make the parts that are missing; a part that two nodes make is the same.
+
+    Args:
+        address: of the cluster, ``auto`` or ``local``.
+        parts: what is to be made, in a folder that all nodes see.
+        prepare: called on each node; it travels there with all that it holds.
+        progress: is told how many rows are done, and how many there are.
+        files: some of those that are read.
+        device: ``cpu``, or anything else for a GPU where the cluster has one.
+        workers: processes that each task has for decoding; None: as many as there are cores for a
+            GPU, up to 8, and none without GPUs.
+    """
+    missing = parts.missing()
+    done = parts.total - sum(map(len, missing))
+    cluster = Cluster(address)
+    try:
+        cluster.check_nodes(parts.folder, files)
+        gpus = 0 if device == "cpu" else cluster.gpus
+        if workers is None:
+            workers = min(DECODING, cluster.cores_of_a_gpu) if gpus else 0
+        cpus = max(1, workers)
+        shared = cluster.share((parts, prepare, cpus))
+        for made, _ in cluster.run(
+            _make, tasks_of(missing, gpus), shared, cpus=cpus, gpus=min(gpus, 1)
+        ):
+            done += sum(map(len, made))
+            progress(done, parts.total)
+    finally:
+        cluster.close()
+
+
+def tasks_of(missing: Sequence[range], gpus: int) -> list[Sequence[range]]:
+    """Put parts together to tasks: a few for each GPU, or of a few parts each.
+
+    >>> [len(task) for task in tasks_of([range(10)] * 20, gpus=1)]
+    [5, 5, 5, 5]
+    >>> [len(task) for task in tasks_of([range(10)] * 20, gpus=0)]
+    [4, 4, 4, 4, 4]
+    """
+    size = max(AT_ONCE, ceil(len(missing) / (TASKS * gpus))) if gpus else AT_ONCE
+    return [missing[start : start + size] for start in range(0, len(missing), size)]
+
+
+def _make(missing: Sequence[range], shared: tuple[Parts, Prepare, int]) -> None:
+    """Make some parts, on a node."""
+    parts, prepare, cores = shared
+    fill(parts, *prepare(cores), missing=missing)

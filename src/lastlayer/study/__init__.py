@@ -1,10 +1,9 @@
 """The study: runs, their results, and the comparison of heads."""
 
 from lastlayer.scenarios.spec import ScenarioSpec
-from lastlayer.study.comparison import compare, upper_bound
+from lastlayer.study.comparison import Bound, compare, rank, upper_bound
 from lastlayer.study.execute import execute
 from lastlayer.study.head_run import Run
-from lastlayer.study.ranking import Bound, rank
 from lastlayer.study.result import Failure, Outcome, Result
 
 __all__ = [

@@ -1,7 +1,8 @@
-"""Comparing heads on a stream of data, in several orders of its tasks."""
+"""Comparing heads on a stream of data: in several orders of its tasks, ranked, and retrained."""
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -18,16 +19,17 @@ from lastlayer.evaluate.one_pass import map_rows
 from lastlayer.evaluate.softmax import retrained_accuracy
 from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.head import Preset
+from lastlayer.results.tables import deviation, head_name, thrift
 from lastlayer.scenarios import Scenario
 from lastlayer.scenarios.spec import AnyScenario, GivenScenario, ScenarioSpec
 from lastlayer.study.execute import execute
 from lastlayer.study.head_run import MOST_SEED, Run
-from lastlayer.study.ranking import Bound
 from lastlayer.study.result import Failure, Result
 
 MOST_ORDERS = 10_000
 SOFTMAX = "softmax regression"
 KERNEL = "kernel_ridge"
+COLUMNS = ("head", "mask", "order", "task", "epoch", "accuracy")  # of what ``compare`` gives
 
 
 def compare(
@@ -79,6 +81,52 @@ def compare(
     if not runs:
         raise OptionError("there must be at least one head and one order to compare, got none")
     return pl.concat([_rows(result) for result in _results(runs, data, device, progress)])
+
+
+def rank(table: pl.DataFrame) -> pl.DataFrame:
+    """Rank heads by their final accuracy, best first; those that diverged come last.
+
+    Of equally good heads, the thriftiest comes first.
+
+    Args:
+        table: what ``compare`` gives.
+
+    Returns:
+        Columns head (with its mask), accuracy and deviation over the orders, and diverged: the
+        number of orders in which it did.
+
+    >>> table = pl.DataFrame({"head": "mean", "mask": "none", "order": [0, 0, 1, 1],
+    ...                       "task": 0, "epoch": [0, 1, 0, 1], "accuracy": [None, 0.5, None, 1.0]})
+    >>> rank(table).rows()
+    [('mean', 0.75, 0.25, 0)]
+    """
+    expect(table, pl.DataFrame, "table", "a polars table")
+    missing = [name for name in COLUMNS if name not in table.columns]
+    if missing or not table.height:
+        what = f"no column {', '.join(missing)}" if missing else "no row"
+        raise OptionError(f"table must have the columns {', '.join(COLUMNS)}, got {what}")
+    final = table.sort("task", "epoch").group_by("head", "mask", "order").last()
+    accuracy = pl.col("accuracy")
+    return (
+        final.sort("head", "mask", "order")
+        .group_by(head_name(), maintain_order=True)
+        .agg(
+            accuracy.mean(),
+            deviation(accuracy).alias("deviation"),
+            accuracy.null_count().alias("diverged"),
+        )
+        .sort(
+            "diverged", "accuracy", thrift(), descending=[False, True, False], maintain_order=True
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The accuracy of a softmax regression trained on everything at once until it converged."""
+
+    name: str
+    accuracy: float  # on the test rows, 0 to 1
 
 
 def upper_bound(

@@ -21,8 +21,7 @@ from lastlayer.results.columns import Kind
 from lastlayer.results.store import open_store
 from lastlayer.scenarios.scenario import count_classes
 from lastlayer.study.prepare import Prepared
-from lastlayer.study.record import columns_of, record
-from lastlayer.study.result import Outcome
+from lastlayer.study.result import Outcome, columns_of, record
 from lastlayer.study.run import AnyRun, Forecast, Work
 
 # How runs of each kind are made, and how long that takes, in the order in which a study makes
@@ -32,7 +31,7 @@ MAKERS: Mapping[Kind, str] = {
     "network": "lastlayer.replay.study.train_networks:make_networks",
 }
 FORECASTS: Mapping[Kind, str] = {
-    "head": "lastlayer.study.head_forecast:forecast_heads",
+    "head": "lastlayer.study.execute:forecast_heads",
     "network": "lastlayer.replay.study.train_networks:forecast_networks",
 }
 

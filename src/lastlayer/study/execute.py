@@ -1,6 +1,6 @@
-"""Making runs: those that share data run together, and each ends as a result or a failure."""
+"""Making runs of heads, those that share data at once; and roughly how long that will take."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import as_completed
 from contextlib import nullcontext
@@ -9,6 +9,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
+import torch
+
 from lastlayer.core.checks import expect, whole
 from lastlayer.core.devices import choose_device
 from lastlayer.core.names import look_up
@@ -16,13 +18,15 @@ from lastlayer.core.progress import Meter, Tell
 from lastlayer.core.threads import blas_threads, one_core_each, thread_count
 from lastlayer.data import Features
 from lastlayer.errors import LastLayerError
-from lastlayer.evaluate.costs import default_memory
-from lastlayer.study.head_forecast import costs_of
+from lastlayer.evaluate import costs
+from lastlayer.evaluate.fleet import epochs_scored
+from lastlayer.evaluate.one_pass import asked_after
+from lastlayer.scenarios import Scenario
 from lastlayer.study.head_run import Run
 from lastlayer.study.result import Failure, Outcome
-from lastlayer.study.run import Work
-from lastlayer.study.run_group import Group, gather
-from lastlayer.study.units import Division, Unit
+from lastlayer.study.run import Forecast, Work
+from lastlayer.study.run_group import Group, gather, repeats
+from lastlayer.study.units import RULES, Division, Unit
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -82,8 +86,8 @@ def make_heads(
     groups: dict[object, list[Run]] = defaultdict(list)
     for run in work.runs:
         groups[run.features, run.scenario, run.preset, run.subset].append(run)
-    costs = costs_of(work.runs, work.data)
-    total = sum(costs[run] for run in work.runs if not done(run))
+    cost_of = costs_of(work.runs, work.data)
+    total = sum(cost_of[run] for run in work.runs if not done(run))
     settled, meter = 0, Meter(total, work.progress)
     # The clock starts: what is half done when heads first report is not forgotten.
     meter.reach(0)
@@ -97,16 +101,16 @@ def make_heads(
             yield [Failure(run, str(error)) for run in left]
         else:
             threads = thread_count(device)
-            budget = (default_memory(device) if memory is None else memory) // threads
+            budget = (costs.default_memory(device) if memory is None else memory) // threads
             units = [
                 unit
-                for unit in Division(group, costs, meter, budget, analyse).units(threads)
+                for unit in Division(group, cost_of, meter, budget, analyse).units(threads)
                 if not all(done(runs[number]) for number in unit.numbers)
             ]
             # One core each holds for NumPy too, whose own threads would wait for each other.
             with blas_threads(1) if threads > 1 else nullcontext():
                 yield from as_done(partial(_make, group), units, min(threads, len(units)))
-        settled += sum(costs[run] for run in left)
+        settled += sum(cost_of[run] for run in left)
         # Whatever the estimates of its units came to.
         meter.reach(settled)
 
@@ -135,3 +139,53 @@ def as_done(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> Iterat
     with one_core_each(threads) as pool:
         for future in as_completed([pool.submit(work, piece) for piece in pieces]):
             yield future.result()
+
+
+def forecast_heads(
+    runs: Mapping[str, Run], data: Mapping[str, Features], kept: set[str], device: torch.device
+) -> list[Forecast]:
+    """Return a row for each features, scenario and preset."""
+    rows: dict[tuple[str, str, str], Counter[str]] = {}
+    work = costs_of(runs.values(), data)
+    for digest, run in runs.items():
+        row = rows.setdefault((run.features, str(run.scenario), run.preset), Counter())
+        row["runs"] += 1
+        if digest not in kept:
+            row["left"] += 1
+            row["work"] += work[run]
+    speed = costs.measured_speed(device) * thread_count(device) if rows else 1.0
+    return [
+        Forecast(*what, row["runs"], row["left"], row["work"] / speed) for what, row in rows.items()
+    ]
+
+
+def costs_of(runs: Iterable[Run], data: Mapping[str, Features]) -> dict[Run, int]:
+    """Return the cost of each run; 0 where its stream cannot be made, which its run will say."""
+    scenarios: dict[object, Scenario | None] = {}
+    found = {}
+    for run in runs:
+        stream = run.features, run.scenario
+        if stream not in scenarios:
+            scenarios[stream] = _scenario(run, data)
+        made = scenarios[stream]
+        found[run] = 0 if made is None else round(cost(run, data[run.features], made))
+    return found
+
+
+def _scenario(run: Run, data: Mapping[str, Features]) -> Scenario | None:
+    try:
+        return run.scenario.build(look_up(run.features, data, "features"), order=0)
+    except LastLayerError:
+        return None
+
+
+def cost(run: Run, data: Features, scenario: Scenario) -> float:
+    """Estimate the cost of a run, in multiplications."""
+    sizes = data.in_features, scenario.n_classes
+    n, n_tasks = run.subset or len(data.train), scenario.n_tasks
+    answers = len(asked_after(run.head, *sizes, n_tasks, len(data.train)))
+    if run.by_gradient:
+        answers = n_tasks * epochs_scored(n_tasks, RULES.epochs) + 1
+    visits = RULES.epochs * n * repeats(run, n)
+    test = len(data.test)
+    return costs.cost(run.head, *sizes, n, test, visits=visits, answers=answers, traced=n_tasks)

@@ -3,8 +3,7 @@
 from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
 from lastlayer.replay.training.learner import Network
 from lastlayer.replay.training.options import AUTHORS, TrainingOptions
-from lastlayer.replay.training.train import ReplayRules, train_replay
-from lastlayer.replay.training.trainee import TaskEnd
+from lastlayer.replay.training.train import ReplayRules, TaskEnd, train_replay
 
 __all__ = [
     "AUTHORS",

@@ -1,21 +1,30 @@
-"""A group: many learners that take their steps as one network, in one CUDA graph on a GPU."""
+"""A group: many learners that take their steps as one network, in one CUDA graph on a GPU.
+
+Their parameters are stacked in one tensor (networks, P), beside their state. The norm of a row is
+the norm of a network, and an optimizer over rows counts each one's steps. A learner's own
+parameters, statistics and state become views of its row: it can be tested, saved or trained alone
+at any moment, and continue in another stack.
+"""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
 from lastlayer.layers import Layer
 from lastlayer.layers.mask import Keep
-from lastlayer.replay.training.grouped_net import GroupedNet
+from lastlayer.replay.training.grouped_net import GroupedNet, Part
 from lastlayer.replay.training.learner import Learner
+from lastlayer.replay.training.options import Precision
 from lastlayer.replay.training.recorder import Recorder
-from lastlayer.replay.training.stack import HEAD, Stack
+
+HEAD = "layer."
+ALIGN = 64  # numbers: GPUs read tensors faster that begin at whole lines of memory
 
 
 @dataclass(frozen=True)
@@ -142,3 +151,166 @@ class Group:
         counts = [own[:n] for name, own in self.stack.buffers.items() if own.dim() == 1]
         if counts:
             torch._foreach_add_(counts, 1)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a parameter in a row."""
+
+    name: str
+    part: Part
+    at: slice
+    trained: bool
+
+    def of(self, rows: Tensor) -> Tensor:
+        """View it in rows (n, P), or in one (P,)."""
+        own: Tensor = rows[..., self.at].unflatten(-1, self.part.shape)
+        return own
+
+
+class Stack:
+    """The tensors of some learners, one row for each."""
+
+    def __init__(self, learners: Sequence[Learner], net: GroupedNet) -> None:
+        self.slots, self.statistics = _slots(learners, net), net.statistics
+        self.kernels = [slot for slot in self.slots if slot.part.kernel]
+        self.rest = [slot for slot in self.slots if not slot.part.kernel]
+        n, like = len(learners), learners[0].pool.shift
+        length = _aligned(self.slots[-1].at.stop)
+        self.values = torch.zeros(n, length, dtype=like.dtype, device=like.device)
+        self.buffers = {
+            name: torch.stack([learner.net.get_buffer(name) for learner in learners])
+            for name, _ in learners[0].net.named_buffers()
+        }
+        names = [{name for name, _ in learner.net.named_parameters()} for learner in learners]
+        owns = [[slot.name in own for slot in self.slots] for own in names]
+        self.own = torch.tensor(owns, device=like.device)  # a layer may have no bias
+        self.state: dict[str, Tensor] = {}
+        self.places: dict[int, Tensor] = {}
+        for row, learner in enumerate(learners):
+            learner.prime()
+            self._take(row, learner)
+
+    @torch.no_grad()
+    def _take(self, row: int, learner: Learner) -> None:
+        """Move a learner's tensors here."""
+        parameters = dict(learner.net.named_parameters())
+        for number, slot in enumerate(self.slots):
+            if slot.name in parameters:
+                parameter = parameters[slot.name]
+                parameter.data = slot.of(self.values[row]).copy_(parameter)
+                state = learner.optimizer.state[parameter]
+                for name, value in state.items():
+                    own = self._place(name, value)[row]
+                    view = own[number] if name == "step" else slot.of(own)
+                    state[name] = view.copy_(value)
+        for name, buffers in self.buffers.items():
+            path, _, own_name = name.rpartition(".")
+            setattr(learner.net.get_submodule(path), own_name, buffers[row])
+
+    def _place(self, name: str, like: Tensor) -> Tensor:
+        """Return the rows of a part of the optimizer's state; a parameter counts its own steps."""
+        if name not in self.state:
+            n, length = self.values.shape
+            length = len(self.slots) if name == "step" else length
+            self.state[name] = torch.zeros(n, length, dtype=like.dtype, device=like.device)
+        return self.state[name]
+
+    def rows(self) -> list[nn.Parameter]:
+        """Return each network's parameters as one row."""
+        return [nn.Parameter(row) for row in self.values]
+
+    def state_of(self, row: int) -> dict[str, Tensor]:
+        """Return a row's part of the optimizer's state; the first parameter's steps are its own."""
+        return {
+            name: rows[row, 0] if name == "step" else rows[row] for name, rows in self.state.items()
+        }
+
+    def share_steps(self) -> None:
+        """Count a network's steps alike for its row and for each of its parameters.
+
+        Trained alone, a frozen or unused parameter counts no steps; it does not move either way.
+        """
+        if "step" in self.state:
+            steps = self.state["step"]
+            steps.copy_(torch.where(self.own, steps, 0).amax(dim=1, keepdim=True))
+
+    def tensors(self, n: int, precision: Precision) -> dict[str, Tensor]:
+        """Return parameters and statistics of the first n networks as a grouped one takes them.
+
+        Parameters are copies, to find gradients for; statistics are the networks' own.
+        """
+        tensors = {}
+        for slot in self.kernels:
+            own = slot.of(self.values[:n])
+            dtype = precision.cast or own.dtype
+            form = torch.channels_last if precision.channels_last else torch.contiguous_format
+            shape = slot.part.shape_of(n)
+            tensors[slot.name] = torch.empty(
+                shape, dtype=dtype, device=own.device, memory_format=form
+            )
+            _apart(tensors[slot.name], n).copy_(own)
+        rest = self.values[:n].flatten().index_select(0, self._places(n))
+        sizes = [n * slot.part.shape.numel() for slot in self.rest]
+        for slot, own in zip(self.rest, rest.split(sizes), strict=True):
+            tensors[slot.name] = own.view(slot.part.shape_of(n)).detach()
+        for slot in self.slots:
+            tensors[slot.name].requires_grad_(slot.trained)
+        for name, part in self.statistics.items():
+            tensors[name] = self.buffers[name][:n].view(part.shape_of(n))
+        return tensors
+
+    def gradient(self, loss: Tensor, tensors: Mapping[str, Tensor], n: int) -> Tensor:
+        """Find the gradient (n, P) of a loss; zero for whatever it does not depend on."""
+        names = [slot.name for slot in self.slots if slot.trained]
+        leaves = [tensors[name] for name in names]
+        found = torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True)
+        by_name = dict(zip(names, found, strict=True))
+        gradient = torch.zeros_like(self.values[:n])
+        for slot in self.kernels:
+            if slot.trained:
+                slot.of(gradient).copy_(_apart(by_name[slot.name], n))
+        rest = [
+            by_name[slot.name] if slot.trained else torch.zeros_like(tensors[slot.name])
+            for slot in self.rest
+        ]
+        flat = torch.cat([own.flatten() for own in rest])
+        gradient.view(-1).index_copy_(0, self._places(n), flat)
+        return gradient
+
+    def _places(self, n: int) -> Tensor:
+        """Return the places of all but kernels in the first n rows, one parameter after another.
+
+        They are many and small: moved at once, they cost a GPU two launches instead of a hundred.
+        """
+        if n not in self.places:  # while recording no index may be copied to a GPU
+            rows = torch.arange(n).unsqueeze(1) * self.values.shape[1]
+            own = [torch.arange(slot.at.start, slot.at.stop) for slot in self.rest]
+            places = torch.cat([(rows + columns).flatten() for columns in own])
+            self.places[n] = places.to(self.values.device)
+        return self.places[n]
+
+
+def _apart(kernels: Tensor, n: int) -> Tensor:
+    """View the kernels of all networks as (n, …)."""
+    own: Tensor = kernels.unflatten(0, (n, -1))
+    return own
+
+
+def _slots(learners: Sequence[Learner], net: GroupedNet) -> list[Slot]:
+    """Lay out a row: the backbone, then every parameter that any of the layers has."""
+    parts, start = dict(net.parts), 0
+    trained = {name: p.requires_grad for name, p in learners[0].net.named_parameters()}
+    for learner in learners:
+        for name, parameter in learner.layer.named_parameters():
+            parts[HEAD + name] = Part(parameter.shape, merged=False, kernel=False)
+            trained[HEAD + name] = True
+    slots = []
+    for name, part in parts.items():
+        slots.append(Slot(name, part, slice(start, start + part.shape.numel()), trained[name]))
+        start = _aligned(slots[-1].at.stop)
+    return slots
+
+
+def _aligned(length: int) -> int:
+    return -(-length // ALIGN) * ALIGN
