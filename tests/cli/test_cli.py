@@ -230,7 +230,7 @@ def test_anything_else_ends_in_one_line(
     def fail(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("lastlayer.cli.list_.columns", fail)
+    monkeypatch.setattr("lastlayer.cli.list.columns", fail)
     assert run(monkeypatch, "list", "heads") == code
     printed = capsys.readouterr().err
     assert said in printed
@@ -240,7 +240,7 @@ def test_anything_else_ends_in_one_line(
 
 def test_the_traceback_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LASTLAYER_DEBUG", "1")
-    monkeypatch.setattr("lastlayer.cli.list_.columns", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("lastlayer.cli.list.columns", lambda *_, **__: 1 // 0)
     monkeypatch.setattr(sys, "argv", ["lastlayer", "list", "heads"])
     with pytest.raises(ZeroDivisionError):
         main()

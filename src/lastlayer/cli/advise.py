@@ -58,9 +58,7 @@ def advise(
     ] = None,
     heads: options.Heads = None,
     seed: options.Seed = 0,
-    page: Annotated[
-        Path | None, typer.Option(help="Also write the answer to this .html file.")
-    ] = None,
+    page: options.Page = None,
     as_json: options.Json = False,
     force: options.Force = False,
 ) -> None:

@@ -29,9 +29,7 @@ def audit(
         ),
     ] = "slda",
     option: options.HeadOption = None,
-    id_: Annotated[
-        str | None, typer.Option("--id", help="Column that names the rows, for the tables.")
-    ] = None,
+    id_: options.Id = None,
     show: Annotated[
         str | None,
         typer.Option(help="Column of paths of pictures, addresses or texts, for the page."),
@@ -47,9 +45,7 @@ def audit(
         str, typer.Option(help="How rows are ranked: noise, confidence or margin.")
     ] = "noise",
     seed: options.Seed = 0,
-    page: Annotated[
-        Path | None, typer.Option(help="Also write what was found to this .html file.")
-    ] = None,
+    page: options.Page = None,
     force: options.Force = False,
 ) -> None:
     """Find labels that all other rows contradict, and say how many are wrong. Changes nothing."""

@@ -18,12 +18,7 @@ HIDDEN = ("seed", "mask")  # options that say nothing of a head, or that its nam
 
 
 def card_of_head(file: Path, listed: int | None) -> str:
-    """Return the card of the head in a file.
-
-    Args:
-        file: where it is.
-        listed: how many classes to list; None: all.
-    """
+    """Return the card of the head in a file, with so many of its classes; None: with all."""
     from lastlayer.catalogue import full_name
     from lastlayer.estimator import HeadClassifier
 

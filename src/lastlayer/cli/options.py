@@ -87,6 +87,19 @@ HeadOut = Annotated[
         help="File to write the head to; by default, a head from a file is changed in place."
     ),
 ]
+TableOut = Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")]
+Page = Annotated[Path | None, typer.Option(help="Also write a page of it to this .html file.")]
+Id = Annotated[
+    str | None, typer.Option("--id", help="Column that names the rows in what is written.")
+]
+RowsBetween = Annotated[
+    float | None,
+    typer.Option("--rows-between", help="Instead: rows between false alarms on average, at least."),
+]
+OnAlarm = Annotated[
+    str | None,
+    typer.Option(help="Command that reads new alarms as JSON, or http(s) address to POST them."),
+]
 FeaturesOut = Annotated[Path, typer.Option(help="The features file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]

@@ -14,7 +14,7 @@ from lastlayer.cli.out import prepare_table, write_table
 def predict(
     head: options.Head,
     features: options.Features,
-    out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
+    out: options.TableOut,
     rows: options.Rows = "all",
     label: options.Label = None,
     embedding: options.Embedding = None,
@@ -22,9 +22,7 @@ def predict(
         float | None,
         typer.Option(help="Leave strange rows unlabelled, and at most this share of known ones."),
     ] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", help="Column to write in front of each label.")
-    ] = None,
+    id: options.Id = None,
     top: Annotated[
         int, typer.Option(help="Labels to write for each row, the likeliest first.")
     ] = 1,

@@ -82,8 +82,8 @@ def run(
         ready = prepare(content, features_dir, root)
     except PlanError as error:
         raise PlanError(f"{plan}: {error}") from error
-    if not as_json:
-        _say_what_is_missing(ready)
+    for reason in () if as_json else ready.missing.values():
+        print(f"left out: {reason}")
     if dry_run:
         _forecast(ready, folder, device, as_json)
         return
@@ -107,11 +107,6 @@ def _saved(view: "View", folder: Path) -> str:
     return f"{kept}; rerun the same command to resume"
 
 
-def _say_what_is_missing(ready: "Prepared") -> None:
-    for reason in ready.missing.values():
-        print(f"left out: {reason}")
-
-
 def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> None:
     """Print what would run, and roughly how long it would take."""
     from lastlayer.study.conduct import forecast
@@ -133,11 +128,7 @@ def _forecast(ready: "Prepared", folder: Path, device: str, as_json: bool) -> No
 
 
 def _summarise(ready: "Prepared", study: "Study", view: "View", as_json: bool, page: Path) -> None:
-    from lastlayer.results.tables import (
-        best_heads,
-        head_name,
-        replay_accuracy,
-    )
+    from lastlayer.results.tables import best_heads, head_name, replay_accuracy
 
     folder = page.parent
     best = best_heads(study.done)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastlayer.cli import options
 from lastlayer.cli.app import USE, app
 from lastlayer.cli.out import say_written
 from lastlayer.cli.text import count
@@ -49,14 +50,8 @@ def serve(
         float | None,
         typer.Option(help="Watch the heads: the chance that there is ever a false alarm."),
     ] = None,
-    between: Annotated[
-        float | None,
-        typer.Option("--rows-between", help="Watch them: rows between false alarms on average."),
-    ] = None,
-    on_alarm: Annotated[
-        str | None,
-        typer.Option(help="Command that reads alarms as JSON, or http(s) address to POST them."),
-    ] = None,
+    between: options.RowsBetween = None,
+    on_alarm: options.OnAlarm = None,
     replica: Annotated[
         bool, typer.Option("--replica", help="Give what was learned as deltas, to be merged.")
     ] = False,
@@ -102,7 +97,7 @@ def serve(
         print(f"{name}: no checkpoint, what it acknowledged is in its journal: {why}")
 
 
-def _open(store: Path, files: list[Path], replica: bool, **options: Any) -> "dict[str, LiveHead]":
+def _open(store: Path, files: list[Path], replica: bool, **how: Any) -> "dict[str, LiveHead]":
     """Open the heads, each with a store of its own under its name."""
     from lastlayer.live import LiveHead, Replica
     from lastlayer.live.backup import stores_in
@@ -116,7 +111,7 @@ def _open(store: Path, files: list[Path], replica: bool, **options: Any) -> "dic
     found: dict[str, LiveHead] = {}
     try:
         for name, file in named.items():
-            found[name] = kind(file, store / name, **options)
+            found[name] = kind(file, store / name, **how)
     except BaseException:
         for head in found.values():
             head.close()

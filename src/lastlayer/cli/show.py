@@ -15,7 +15,6 @@ from lastlayer.errors import FileFormatError, MissingFileError, OptionError
 if TYPE_CHECKING:
     from lastlayer.catalogue import Abilities
     from lastlayer.data.made_by import Maker
-    from lastlayer.estimator import HeadClassifier
 
 LISTED, COLUMNS = 20, 5  # classes and columns named, unless all classes are asked for
 
@@ -97,7 +96,8 @@ def _show_head(file: Path, every: bool) -> None:
     named = "named" if "class_names" in kept else "without names"
     print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}")
     if clf.answers is not None:
-        print(f"answers by {len(clf.classes_)} coarser labels: {printable(listed(_texts(clf)))}")
+        coarser = [str(label) for label in clf.classes_.tolist()]
+        print(f"answers by {len(coarser)} coarser labels: {printable(listed(coarser))}")
     for sentence in kept.get("origin", ()):
         print(printable(str(sentence)))
     print()
@@ -117,10 +117,6 @@ def _show_head(file: Path, every: bool) -> None:
     print(f"\ncan: {', '.join(_abilities(head.abilities))}")
     if head.abilities.forgets:
         print(f"what forgetting proves: {head.proof}")
-
-
-def _texts(clf: "HeadClassifier") -> list[str]:
-    return [str(label) for label in clf.classes_.tolist()]
 
 
 def _show_results(file: Path) -> None:

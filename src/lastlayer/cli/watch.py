@@ -29,26 +29,16 @@ def watch(
         float | None,
         typer.Option(help="The chance that there is ever a false alarm; 0.05 by default."),
     ] = None,
-    between: Annotated[
-        float | None,
-        typer.Option(
-            "--rows-between", help="Instead: rows between false alarms on average, at least."
-        ),
-    ] = None,
+    between: options.RowsBetween = None,
     tolerance: Annotated[
         float | None, typer.Option(help="How much more often the head may err, as a share.")
     ] = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Begin anew; the promise is then made once more.")
     ] = False,
-    page: Annotated[Path | None, typer.Option(help="Write a page of it.")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
-    on_alarm: Annotated[
-        str | None,
-        typer.Option(
-            help="Command that reads new alarms as JSON, or http(s) address to POST them."
-        ),
-    ] = None,
+    page: options.Page = None,
+    as_json: options.Json = False,
+    on_alarm: options.OnAlarm = None,
     accept_features: options.AcceptFeatures = False,
     out: options.HeadOut = None,
     force: options.Force = False,
@@ -73,10 +63,10 @@ def watch(
         parts = [replace(part, accepted=accept_features) for part in parts]
         alarms = [alarm for part in parts for alarm in _see(watched, part)]
     report = watched.report()
-    print(json.dumps(report.document(), indent=2) if json_ else report)
+    print(json.dumps(report.document(), indent=2) if as_json else report)
     if page is not None:
         watched.page(page)
-    if not json_:
+    if not as_json:
         if page is not None:
             say_written(page)
         say_written(place)

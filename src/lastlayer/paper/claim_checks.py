@@ -349,9 +349,7 @@ def five_epochs(numbers: Numbers) -> Found:
 def group_masking(networks: pl.DataFrame) -> Found:
     """10: group masking raises weight_norm at the lowest balance, most there, and harms nowhere.
 
-    Args:
-        networks: finished ones of one setting, rows of ``Study.replay`` or of its export: columns
-            balance, head, mask, seed and final.
+    The networks are finished ones of one setting, rows of ``Study.replay`` or of its export.
     """
     parts = [*_replayed(networks, "weight_norm")]
     if not parts:

@@ -15,9 +15,9 @@ from lastlayer.paper import claim_checks
 from lastlayer.paper.claim_checks import Check, Found, Judged, Numbers, Part
 from lastlayer.report.data_names import NETWORK, of_the_paper, setting_in_words
 from lastlayer.report.section import Section, Tables, Topic
-from lastlayer.report.select import HEAD, STREAM, every_option, own_rate, with_names
+from lastlayer.report.select import HEAD, STREAM, every_option, one_preset, own_rate, with_names
 from lastlayer.report.sheet import Sheet, integers, numbers, rows_as, texts, truths
-from lastlayer.report.table import Cell, Table, number, words
+from lastlayer.report.table import Table, number, words
 from lastlayer.report.topics.accuracy import on_first_task
 from lastlayer.results import Study
 
@@ -173,11 +173,9 @@ def _numbered() -> Iterator[tuple[int | None, Claim]]:
 
 
 def judge_replay(networks: pl.DataFrame) -> Iterator[Row]:
-    """Judge the tenth conclusion, in each setting of networks trained end to end.
+    """Judge the tenth conclusion, in each setting of finished networks.
 
-    Args:
-        networks: finished ones, rows of ``Study.replay`` or of its export; an export of before
-            lacks the newest columns.
+    They are rows of ``Study.replay``, or of an export, which may lack the newest columns.
     """
     (place, claim) = next((n, c) for n, c in _numbered() if c.check is None)
     within = [name for name in ("features", "scenario", *NETWORK) if name in networks.columns]
@@ -195,11 +193,8 @@ class _Data:
     def __init__(self, study: Study) -> None:
         self._streams = _of_the_paper(every_option(study)).drop_nulls("final")
         alone = _of_the_paper(study.done.filter(n_tasks=1))
-        runs = with_names(alone).drop_nulls("final")
-        first = runs.group_by("features", "label").agg(pl.col("preset").max())
-        runs = runs.join(first, on=["features", "label", "preset"], how="semi")
-        within = ("features", "label", "preset", "subset")
-        self._iid = own_rate(runs, within)
+        runs = one_preset(with_names(alone).drop_nulls("final"), ("features", "label"))
+        self._iid = own_rate(runs, ("features", "label", "preset", "subset"))
         curves = on_first_task(study, self._streams.filter(kind="lifelong"))
         self._first = {digest: float(curve[-1]) for digest, curve in curves.items()}
         self._epochs = _last_epochs(study, self._iid.filter(pl.col("subset").is_null()))
@@ -285,17 +280,10 @@ def claims(study: Study) -> pl.DataFrame:
 def claim_rows(judged: Iterator[Row]) -> pl.DataFrame:
     """Return a row for each claim and setting."""
     rows = [
-        (
-            n,
-            claim.text,
-            setting,
-            counts,
-            claim.test,
-            tell(found),
-            found.verdict if found else UNKNOWN,
-        )
+        (n, claim.text, setting, counts, claim.test, tell(found),
+         found.verdict if found else UNKNOWN)
         for n, claim, setting, counts, found in judged
-    ]
+    ]  # fmt: skip
     return rows_as(COLUMNS, rows).sort("number", "claim", nulls_last=True, maintain_order=True)
 
 
@@ -351,15 +339,9 @@ def section(tables: Tables) -> Section | None:
         counted, beside = part.filter("counts"), part.filter(~pl.col("counts"))
         told = [_verdict(row, settings) for row in counted.iter_rows(named=True)]
         others = [f"{row['setting']}: {row['verdict']}" for row in beside.iter_rows(named=True)]
-        rows.append(
-            [
-                number(place, digits=0) if isinstance(place, int) else words("check"),
-                words(str(claim)),
-                words(first["test"]),
-                Cell(" ".join(told), " ".join(told)),
-                words("; ".join(others)),
-            ]
-        )
+        which = number(place, digits=0) if isinstance(place, int) else words("check")
+        said = (str(claim), first["test"], " ".join(told), "; ".join(others))
+        rows.append([which, *map(words, said)])
     text = (
         f"{_counts(known)} Each verdict rests on differences paired over orders or seeds, with "
         "their 98 % intervals in brackets; half a point is no difference. All heads of a verdict "

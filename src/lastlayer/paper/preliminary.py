@@ -13,6 +13,7 @@ from lastlayer.report.select import (
     HEAD,
     OPTIONS,
     in_order,
+    one_preset,
     own_options,
     own_rate,
     percent,
@@ -45,9 +46,7 @@ def iid(study: Study) -> pl.DataFrame:
 
 def iid_runs(study: Study) -> pl.DataFrame:
     """Return the finished runs on all data at once, or a subset; one preset for a data set."""
-    runs = with_names(study.done.filter(n_tasks=1))
-    first = runs.group_by(SET).agg(pl.col("preset").max())
-    runs = runs.join(first, on=[*SET, "preset"], how="semi")
+    runs = one_preset(with_names(study.done.filter(n_tasks=1)), SET)
     # "iid" and "iid/class" may be the same; a mean is the same to the last digit in one order only
     return runs.unique([*CELL, *OPTIONS, "seed"], keep="first", maintain_order=True)
 

@@ -78,13 +78,9 @@ def _beside(row: Row, ours: dict[str, Means]) -> Row:
 
 
 def count_agreement(table: pl.DataFrame) -> dict[str, tuple[int, int]]:
-    """Count agreeing and comparable numbers, each once: by block, and for each code alone.
+    """Count in the sheet "published", each number once, how many agree, and of how many.
 
-    Args:
-        table: the sheet "published".
-
-    Returns:
-        "block" and each of ``CODES`` → how many agree, and of how many.
+    Those of "block", and of each of ``CODES`` alone.
     """
     once = table.filter(~pl.col("again"))
     columns = {"block": "verdict", **{code: f"{code}_verdict" for code in CODES}}
@@ -138,16 +134,9 @@ def _words(table: pl.DataFrame) -> list[str]:
 def _row(row: Row) -> list[Cell]:
     some = Cell("all", 10**9) if row["subset"] is None else Cell(str(row["subset"]), row["subset"])
     return [
-        words(row["experiment"]),
-        words(row["features"]),
-        words(row["label"]),
-        words(full_name(row["head"], row["mask"])),
-        short(row["lr"]),
-        some,
-        words(row["code"]),
-        mean_of(row),
-        spread(row["published_mean"], row["published_std"]),
-        number(row["difference"], sign=True),
-        words(row["verdict"]),
+        words(row["experiment"]), words(row["features"]), words(row["label"]),
+        words(full_name(row["head"], row["mask"])), short(row["lr"]), some, words(row["code"]),
+        mean_of(row), spread(row["published_mean"], row["published_std"]),
+        number(row["difference"], sign=True), words(row["verdict"]),
         *(spread(row[f"{code}_mean"], row[f"{code}_deviation"]) for code in CODES),
-    ]
+    ]  # fmt: skip

@@ -11,17 +11,15 @@ from lastlayer.paper.preliminary import (
     named_sets,
     with_published,
 )
-from lastlayer.report.charts import lines, told, with_band
+from lastlayer.report.charts import lines, told
 from lastlayer.report.data_names import cited, data_name
 from lastlayer.report.looks import heads_of, hidden_of, paper_layers
-from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic
 from lastlayer.report.select import HEAD, in_order, own_rate
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, texts
 from lastlayer.report.table import Table, across, words
 from lastlayer.results import Study
 
-FIELDS = ("head", "mask", "name", "size", "mean", "deviation", "low", "high", "runs", "end",
-          "published_mean")  # fmt: skip
 AVERAGE = "averaged over data sets"
 CELL = texts(*HEAD, "name") | integers("subset")
 
@@ -122,14 +120,14 @@ def _masking(table: pl.DataFrame, where: str) -> list[Panel]:
 def _chart(part: pl.DataFrame, hidden: list[str]) -> Plot:
     sizes = part["subset"].unique().sort(nulls_last=True).to_list()
     size = pl.col("subset").cast(pl.String).fill_null("all")
-    part = with_band(part).with_columns(size.alias("size"), pl.lit(True).alias("end"))
+    part = part.with_columns(size.alias("size"))
     order = ["all" if value is None else str(value) for value in sizes]
     x = alt.X("size:O", title="training samples", sort=order, axis=alt.Axis(labelAngle=0))
     published = alt.Tooltip("published_mean:Q", title="published")
     tooltip = told(("name:N", "head"), ("size:O", "samples"))
     if part["published_mean"].count():
         tooltip.append(published)
-    return lines(x, "size", rows_of(part, *FIELDS), heads_of(part), hidden, tooltip)
+    return lines(part, x, "size", tooltip, "published_mean", hidden=hidden)
 
 
 def _table(title: str, part: pl.DataFrame) -> Table:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lastlayer.analysis import LOSS_PARTS, after_each_task, share
 from lastlayer.analysis.verdict import LEVEL, paired_difference
 from lastlayer.catalogue import full_name
-from lastlayer.report.charts import DATA, POINTS, lines, sized, told, with_band
+from lastlayer.report.charts import DATA, POINTS, lines, sized, told
 from lastlayer.report.data_names import NETWORK, cited, setting_in_words
 from lastlayer.report.looks import heads_of
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, rows_of
@@ -19,9 +19,7 @@ from lastlayer.report.select import HEAD, STREAM, in_order, percent, with_names
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
 from lastlayer.report.table import Table, mean_of, number, short, words
 from lastlayer.results import Study
-from lastlayer.results.tables import deviation
 
-FIELDS = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs", "end")
 PARTS = {  # end of the columns lost_to_… and lost_share_… → the cause in words
     "weights": "changed vectors",
     "interference": "later classes",
@@ -81,11 +79,8 @@ def projection_drift(study: Study) -> pl.DataFrame | None:
         if run["digest"] in arrays[measure]
         for point in since_learned(arrays[measure][run["digest"]] * scale)
     )
-    table = rows_as(MOVE | numbers("value"), rows).group_by(MOVE.keys()).agg(
-        pl.col("value").mean().alias("mean"),
-        deviation(pl.col("value")).alias("deviation"),
-        pl.len().cast(pl.Int64).alias("runs"),
-    )  # fmt: skip
+    moved = rows_as(MOVE | numbers("value"), rows)
+    table = moved.group_by(MOVE.keys()).agg(percent("value", times=1))
     return in_order(table, "stream", "setting", "balance", "measure", *HEAD, "tasks_ago")
 
 
@@ -209,10 +204,8 @@ def _balance(part: pl.DataFrame) -> alt.X:
 
 
 def _lines(part: pl.DataFrame, x: alt.X, along: str) -> Plot:
-    part = with_band(part).with_columns(pl.lit(True).alias("end"))
     tooltip = told(("name:N", "layer"), ("balance:Q", "balance"), ("images:Q", "images"))
-    rows = rows_of(part, *FIELDS, "balance", "images")
-    return lines(x, along, rows, heads_of(part), [], tooltip, f"final {POINTS}")
+    return lines(part, x, along, tooltip, "balance", "images", y=f"final {POINTS}")
 
 
 def _causes(table: pl.DataFrame) -> Panel:
@@ -283,15 +276,13 @@ def _drift(table: pl.DataFrame) -> list[Panel]:
 
 
 def _over_tasks(part: pl.DataFrame, title: str) -> Plot:
-    part = with_band(part, whole=None).with_columns(pl.lit(True).alias("end"))
     x = alt.X("tasks_ago:O", title="tasks since", axis=alt.Axis(labelAngle=0))
     tooltip = [
         alt.Tooltip("name:N", title="layer"), alt.Tooltip("tasks_ago:O", title="tasks since"),
         alt.Tooltip("mean:Q", format=".2f"), alt.Tooltip("deviation:Q", format=".2f"),
         alt.Tooltip("runs:Q", title="networks"),
     ]  # fmt: skip
-    rows = rows_of(part, *FIELDS, "tasks_ago")
-    return lines(x, "tasks_ago", rows, heads_of(part), [], tooltip, title, (280, 200))
+    return lines(part, x, "tasks_ago", tooltip, y=title, whole=None, size=(280, 200))
 
 
 def _gains(table: pl.DataFrame) -> list[Table]:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 import polars as pl
 
-from lastlayer.report.looks import encode_heads, layer_scale, mask_scale, masks
+from lastlayer.report.looks import encode_heads, heads_of, layer_scale, mask_scale, masks
 from lastlayer.report.section import ROWS, Chart, Plot, rows_of
 from lastlayer.report.table import Row
 
@@ -21,7 +21,7 @@ POINTS = "accuracy in %"
 FEW = 30  # names that can be read on one axis
 WORST = 20  # classes of a chart that cannot show all
 ALIKE = 0.15  # percent of the axis: less than half the width of a line
-BAR = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs")
+BAR = ("head", "mask", "name", "mean", "deviation", "low", "high", "runs")  # and of a line
 LETTER = 7  # pixels of a small letter, in a wide font
 BESIDE = 34  # pixels on the right, for the number of a bar that ends at 100 %
 
@@ -50,13 +50,7 @@ def told(*fields: tuple[str, str]) -> list[alt.Tooltip]:
 def with_band(
     table: pl.DataFrame, reach: str = "deviation", whole: float | None = 100
 ) -> pl.DataFrame:
-    """Add both ends of mean ± deviation.
-
-    Args:
-        table: with the columns mean and ``reach``.
-        reach: the column of what is added and taken away.
-        whole: what no share can be beyond, nor below 0; None: it is not a share.
-    """
+    """Add both ends of mean ± ``reach``: of a share, neither below 0 nor above the whole."""
     around = pl.col(reach).fill_null(0)
     ends = {"low": pl.col("mean") - around, "high": pl.col("mean") + around}
     if whole is not None:
@@ -69,28 +63,19 @@ def names_of(table: pl.DataFrame) -> dict[int, str]:
     return dict(table.select("class", "class_name").unique(maintain_order=True).rows())
 
 
-def worst(scores: Mapping[int, float], few: int = FEW) -> list[int]:
-    """Return the classes that a chart shows, by their numbers: all of few, of many the worst 20.
-
-    Args:
-        scores: of each class, by its number; the highest are the worst.
-        few: up to this many are all shown.
+def worst(scores: Mapping[int, float]) -> list[int]:
+    """Return the classes that a chart shows: all of few, of many the 20 with the highest scores.
 
     >>> worst({0: 0.1, 1: 0.9}), len(worst({c: c / 100 for c in range(100)}))
     ([0, 1], 20)
     """
-    if len(scores) <= few:
+    if len(scores) <= FEW:
         return sorted(scores)
     return sorted(sorted(scores, key=lambda c: (-scores[c], c))[:WORST])
 
 
 def class_axis(names: Mapping[int, str], angle: float = 0) -> alt.Axis:
-    """Label classes by their names.
-
-    Args:
-        names: of each class, by its number.
-        angle: of the labels, in degrees.
-    """
+    """Label classes, which are numbers, by their names, at an angle in degrees."""
     return alt.Axis(
         labelAngle=angle,
         labelLimit=130,
@@ -118,15 +103,10 @@ def bars(
     offset: str | None = None,
     reach: str = "deviation",
 ) -> Plot:
-    """Draw a bar for each row, with its deviation and its value.
+    """Draw a bar for each row, in percent, with its value and its ``reach`` to each side.
 
-    Args:
-        table: columns head, mask, name, mean, deviation, runs, and ``y``; in percent.
-        y: the column that names the rows.
-        order: its values from top to bottom.
-        height: of the chart.
-        offset: the column that sets bars of one name apart.
-        reach: the column of what is drawn to each side of a mean.
+    The columns are those of BAR but its ends, and ``y``, which names the rows from top to bottom;
+    ``offset`` sets bars of one name apart.
     """
     known = with_band(table.drop_nulls("mean"), reach)
     rows = rows_of(known, *dict.fromkeys((*BAR, y)))
@@ -157,27 +137,27 @@ def bars(
 
 
 def lines(
+    table: pl.DataFrame,
     x: alt.X,
     along: str,
-    rows: Sequence[Row],
-    heads: Sequence[str],
-    hidden: Sequence[str],
     tooltip: Sequence[alt.Tooltip],
+    *also: str,
+    hidden: Sequence[str] = (),
     y: str = POINTS,
+    whole: float | None = 100,
     size: tuple[float, float] = (WIDTH, HEIGHT),
 ) -> Plot:
-    """Draw a line for each head with a band of its deviation; rows with "end" get a marker.
+    """Draw a line for each head along a column, in its order, with a band of its deviation.
 
-    Args:
-        x: the field that lines run along.
-        along: its name.
-        rows: with name, head, mask, mean, low, high, end and ``along``, in its order.
-        heads: all that the rows hold.
-        hidden: those of them that are switched off at first.
-        tooltip: what is told of a point.
-        y: the title of the axis of means.
-        size: width and height of the chart outside the page.
+    The columns are those of BAR but its ends, and what tooltips need ``also``. Every point has a
+    marker, or those with "end" where there is such a column. Heads that are hidden are switched
+    off at first.
     """
+    if "end" not in table.columns:
+        table = table.with_columns(pl.lit(True).alias("end"))
+    heads = heads_of(table)
+    columns = dict.fromkeys((*BAR, "end", along, *also))
+    rows = rows_of(with_band(table, whole=whole), *columns)
     same = coinciding(rows, along, heads)
     called = {name: " = ".join(group) for group in same for name in group}
     look = encode_heads(heads, hidden)
@@ -192,22 +172,15 @@ def lines(
         opacity=alt.condition("datum.end", alt.value(1), alt.value(0)),
         tooltip=[*tooltip, *both],
     )
-    layers = [band, line, point]
+    chart = _one_of_each(switched(alt.layer(band, line, point), hidden), same)
     if same:
         rows = [row | {"same": called.get(row["name"], "")} for row in rows]
-    chart = _one_of_each(switched(alt.layer(*layers), hidden), same)
-    if same:
         chart = chart.properties(title=_named_together(same, size[0]))
-    return sized(chart, *reversed(size)), list(rows)
+    return sized(chart, *reversed(size)), rows
 
 
 def coinciding(rows: Sequence[Row], along: str, heads: Sequence[str]) -> list[Sequence[str]]:
-    """Return the groups of heads whose lines cannot be told apart, in the order of the legend.
-
-    Args:
-        rows: of a chart.
-        along: the field that lines run along.
-        heads: in the order of the legend.
+    """Return the groups of heads whose lines along a field cannot be told apart.
 
     >>> rows = [{"name": n, "x": 1, "mean": m} for n, m in (("a", 50), ("b", 60), ("c", 50.01))]
     >>> coinciding(rows, "x", ["a", "b", "c"])
@@ -220,12 +193,11 @@ def coinciding(rows: Sequence[Row], along: str, heads: Sequence[str]) -> list[Se
     gap = (max(values) - min(values)) * ALIKE / 100
     groups: list[list[str]] = []
     for name in (name for name in heads if name in curves):
-        like = (group for group in groups if _alike(curves[group[0]], curves[name], gap))
-        group = next(like, None)
-        if group is None:
-            groups.append([name])
+        like = [group for group in groups if _alike(curves[group[0]], curves[name], gap)]
+        if like:
+            like[0].append(name)
         else:
-            group.append(name)
+            groups.append([name])
     return [group for group in groups if len(group) > 1]
 
 

@@ -68,9 +68,7 @@ def make_tables(study: Study) -> dict[str, pl.DataFrame]:
 def make_sections(tables: Tables, files: Path | None = None) -> list[Section]:
     """Make every section that the sheets have rows for.
 
-    Args:
-        tables: the sheets by name.
-        files: the folder that they were read from, if what they hold may be anything.
+    Those in a folder of ``files`` may hold anything: one that cannot be shown is named.
     """
     made = []
     for part, topic in all_topics():

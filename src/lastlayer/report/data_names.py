@@ -109,11 +109,7 @@ def in_words(scenario: str) -> str:
 
 
 def setting_in_words(about: Mapping[str, Any]) -> str:
-    """Describe how a network was trained; what is PyTorch's own needs no word.
-
-    Args:
-        about: the values of ``NETWORK``; the last three may be missing.
-    """
+    """Describe how a network was trained, by ``NETWORK``; what is PyTorch's own needs no word."""
     said = (
         f"{about['epochs']} epochs a task, {about['per_class']} remembered of a class, batch "
         f"{about['batch_size']}, {about['optimizer']} at {about['lr']:g}"
@@ -141,11 +137,6 @@ def of_the_paper(features: str) -> bool:
 
 
 def cited(where: str, *tables: pl.DataFrame) -> str:
-    """Return where the paper shows this, for a caption; nothing unless all data are the paper's.
-
-    Args:
-        where: as "Fig. 4".
-        tables: what is shown, with a column ``features``.
-    """
+    """Return where the paper shows this ("Fig. 4"); nothing unless all features are the paper's."""
     shown = {str(name) for table in tables for name in table["features"].unique()}
     return f" ({where})" if shown and all(map(of_the_paper, shown)) else ""

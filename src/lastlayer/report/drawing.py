@@ -36,12 +36,9 @@ class Drawn:
 
 
 def draw(specs: Mapping[str, Mapping[str, Any]]) -> Drawn:
-    """Draw charts; those that cannot be drawn are left out, with the reason.
+    """Draw charts of Vega-Lite, by the names of their files; those that cannot be are left out.
 
     Many are drawn by several processes at once. A chart is the same whatever is drawn beside it.
-
-    Args:
-        specs: of Vega-Lite, by the names of their files.
     """
     jobs = [
         {"name": name, "spec": {**spec, "padding": _room(spec)}} for name, spec in specs.items()

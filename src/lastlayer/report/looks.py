@@ -152,12 +152,7 @@ class Encoding:
 
 
 def encode_heads(heads: Sequence[str], hidden: Sequence[str] = ()) -> Encoding:
-    """Encode layers by colour and marker, masks by dash, in the columns head and mask.
-
-    Args:
-        heads: all that a chart holds.
-        hidden: those of them that are switched off at first.
-    """
+    """Encode layers by colour and marker, masks by dash, in the columns head and mask."""
     drawn = [name.partition("+") for name in heads if name not in hidden]
     layers = list(dict.fromkeys(layer for layer, _, _ in drawn))
     some = [mask for mask in masks() if mask in {mask or "none" for _, _, mask in drawn}]

@@ -47,12 +47,8 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 def replace_report(folder: Path, files: Mapping[str, bytes], kept: Collection[str] = ()) -> None:
     """Write the files of a report, and remove those of an earlier one that this one lacks.
 
-    A file in the way that is not ours is an error, before anything is written.
-
-    Args:
-        folder: of the report.
-        files: content by path within the folder.
-        kept: paths that this report was made from; they are left as they are.
+    A file in the way that is not ours is an error, before anything is written. Paths that are
+    ``kept``, since this report was made from them, are left as they are.
     """
     _refuse_link(folder / MANIFEST)
     for name in FOLDERS:

@@ -1,5 +1,6 @@
 """Which runs the figures are about, and the order of their rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
@@ -42,9 +43,13 @@ def streams(study: Study) -> pl.DataFrame:
 
 def every_option(study: Study) -> pl.DataFrame:
     """Return the runs of ``streams``, with every start and gain that was run."""
-    runs = with_names(study.done.filter(pl.col("n_tasks") > 1))
-    first = runs.group_by(STREAM).agg(pl.col("preset").max())  # "paper" comes after "exact"
-    return own_rate(runs.join(first, on=[*STREAM, "preset"], how="semi"))
+    return own_rate(one_preset(with_names(study.done.filter(pl.col("n_tasks") > 1)), STREAM))
+
+
+def one_preset(runs: pl.DataFrame, within: Sequence[str]) -> pl.DataFrame:
+    """Keep the runs of "paper", which comes after "exact", where both presets were run."""
+    first = runs.group_by(within).agg(pl.col("preset").max())
+    return runs.join(first, on=[*within, "preset"], how="semi")
 
 
 def own_options(
@@ -95,12 +100,9 @@ def in_order(table: pl.DataFrame, *by: str) -> pl.DataFrame:
     return table.sort(keys, nulls_last=True, maintain_order=True)
 
 
-def percent(column: str) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Return mean and deviation of a share, in percent, and how many runs are in them.
-
-    One run has no deviation.
-    """
-    value = pl.col(column) * 100
+def percent(column: str, times: float = 100) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Return mean and deviation of a share, in percent, and how many runs are in them."""
+    value = pl.col(column) * times
     return (
         value.mean().alias("mean"),
         deviation(value).alias("deviation"),

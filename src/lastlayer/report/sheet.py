@@ -63,12 +63,7 @@ class Sheet:
         return table.with_columns(finite, plain.name.keep()).write_csv().encode()
 
     def read(self, content: bytes, where: object) -> pl.DataFrame | None:
-        """Return the table from its file, or None if another version wrote other columns.
-
-        Args:
-            content: of the file.
-            where: its path, for an error.
-        """
+        """Return the table from its file, or None if another version wrote other columns."""
         try:
             table = pl.read_csv(content, infer_schema=False)
             if not self.columns.keys() <= set(table.columns):

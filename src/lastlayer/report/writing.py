@@ -44,11 +44,7 @@ def write(folder: str | os.PathLike[str], study: Study | None = None) -> Path:
 
     ``report.html``, ``figures/*.svg|pdf`` and ``tables/*.csv|md|tex``. Where there are no results
     but the tables of an earlier report, page and figures are made from those. A file that no report
-    wrote is never replaced.
-
-    Args:
-        folder: where ``results.sqlite`` lies, or ``tables/*.csv``.
-        study: the results in the folder, if they are loaded already.
+    wrote is never replaced. ``study``: the results in the folder, if they are loaded already.
     """
     folder = a_folder(folder)
     if study is None and ((folder / FILE).is_file() or not _read_sheets(folder)):
@@ -86,12 +82,9 @@ def _read_sheets(folder: Path) -> dict[str, bytes]:
 
 
 def _make_report(folder: Path, sheets: dict[str, bytes], alone: bool) -> dict[str, bytes]:
-    """Return the content of every file that is made from the sheets.
+    """Return the content of every file that is made from the sheets, which are given by path.
 
-    Args:
-        folder: of the report.
-        sheets: the content of their files, by path.
-        alone: whether there is nothing but these files, which may hold anything.
+    ``alone``: there is nothing but their files, which may hold anything.
     """
     tables, said = {}, []
     for sheet in all_sheets():

@@ -81,9 +81,8 @@ class Study:
     def arrays(self, name: str, runs: pl.DataFrame | None = None) -> dict[str, NDArray[Any]]:
         """Return an array of each run by the run's digest; runs that have none are left out.
 
-        Args:
-            name: one of ``ARRAYS``, or of ``array_names()``.
-            runs: rows of ``runs`` or ``replay``; None: all.
+        It is one of ``ARRAYS``, or of ``array_names()``; ``runs`` are rows of ``runs`` or
+        ``replay``, all if not given.
         """
         expect(name, str, "name", "the name of an array")
         expect(runs, (pl.DataFrame, type(None)), "runs", "rows of Study.runs or Study.replay")

@@ -68,11 +68,9 @@ class Store:
         """Plan runs by digest; runs that are no longer planned are dropped.
 
         Finished runs stay, whatever the plan. Failed runs are planned again. The column
-        "fingerprint" identifies the data and the method that a run is made with.
-
-        Returns:
-            For each run its generation (the number of the plan that it first appeared in), and its
-            state: "planned" or "done".
+        "fingerprint" identifies the data and the method that a run is made with. Of each run its
+        generation is returned, the number of the plan that it first appeared in, and its state:
+        "planned" or "done".
         """
         with self._transaction() as cursor:
             rows = cursor.execute("SELECT * FROM run")
@@ -112,22 +110,13 @@ class Store:
             cursor.execute("BEGIN IMMEDIATE")
             yield cursor
             cursor.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            self._give_up()
-            raise _trouble(self.path, error) from error
-        except sqlite3.IntegrityError:
-            self._give_up()
+        except BaseException as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            ours = isinstance(error, sqlite3.IntegrityError)  # a bug, and no fault of the file
+            if isinstance(error, sqlite3.DatabaseError) and not ours:
+                raise _trouble(self.path, error) from error
             raise
-        except sqlite3.DatabaseError as error:
-            self._give_up()
-            raise damaged(self.path, error) from error
-        except BaseException:
-            self._give_up()
-            raise
-
-    def _give_up(self) -> None:
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
 
 
 def _references(about: str) -> dict[str, float]:
@@ -145,10 +134,7 @@ def open_store(
 ) -> Iterator[Store]:
     """Open the results in a folder for writing; the folder is created if needed.
 
-    Args:
-        folder: where ``results.sqlite`` is or will be.
-        wait: whether to wait for another writer to finish, instead of refusing.
-        on_wait: called once before waiting.
+    While another process writes there it is refused, unless it is to ``wait`` for its end.
     """
     try:
         make_folder(folder)
@@ -196,17 +182,16 @@ def _connect(path: Path) -> Iterator[sqlite3.Connection]:
         # Where that fails (a reader is there, the disk is full), the journal beside it holds all.
         with suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = DELETE")
-    except sqlite3.OperationalError as error:
-        raise _trouble(path, error) from error
     except sqlite3.DatabaseError as error:
-        raise damaged(path, error) from error
+        raise _trouble(path, error) from error
     finally:
         connection.close()
 
 
-def _trouble(path: Path, error: sqlite3.OperationalError) -> FileFormatError | WriteError:
+def _trouble(path: Path, error: sqlite3.DatabaseError) -> FileFormatError | WriteError:
     """Return the error for a damaged file, or for one that cannot be written."""
-    return damaged(path, error) if "decode" in str(error) else cannot_write(path, error)
+    unwritten = isinstance(error, sqlite3.OperationalError) and "decode" not in str(error)
+    return cannot_write(path, error) if unwritten else damaged(path, error)
 
 
 def cannot_write(path: Path, error: Exception) -> WriteError:

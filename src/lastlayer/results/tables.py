@@ -13,14 +13,14 @@ NETWORK_CELL = ("features", "scenario", "label", "balance", "head", "mask", "lr"
 SHARES = ("lost_share_weights", "lost_share_interference", "lost_share_drift")
 
 
-def head_name(head: str = "head", mask: str = "mask") -> pl.Expr:
-    """Return the name of a head with its mask, as it is typed.
+def head_name() -> pl.Expr:
+    """Return the name of a head with its mask, as it is typed, from the columns head and mask.
 
     >>> pl.DataFrame({"head": "cosine", "mask": ["none", "single"]}).select(head_name()).rows()
     [('cosine',), ('cosine+single',)]
     """
-    masked = pl.concat_str(head, mask, separator="+")
-    return pl.when(pl.col(mask) == "none").then(pl.col(head)).otherwise(masked).alias("head")
+    masked = pl.concat_str("head", "mask", separator="+")
+    return pl.when(pl.col("mask") == "none").then(pl.col("head")).otherwise(masked).alias("head")
 
 
 def thrift() -> pl.Expr:
@@ -40,25 +40,21 @@ def deviation(value: pl.Expr) -> pl.Expr:
     return pl.when(value.count() > 1).then(value.std(ddof=0))
 
 
+_OUTCOME = (
+    pl.col("final").mean().alias("mean"),
+    deviation(pl.col("final")).alias("deviation"),
+    pl.len().alias("runs"),
+    pl.col("diverged").count().alias("diverged"),
+)
+
+
 def final_accuracy(runs: pl.DataFrame) -> pl.DataFrame:
-    """Return mean and deviation of the final accuracy over orders and seeds.
+    """Return mean and deviation of the final accuracy of finished runs over orders and seeds.
 
-    Args:
-        runs: finished rows of ``Study.runs``. Those that diverged count as runs, but have no
-            accuracy.
-
-    Returns:
-        Columns features, scenario, label, preset, subset, head, mask, lr, start, gain, batch_size,
-        mean, deviation (0 to 1, of the population, as in the paper; null for one run), runs and
-        diverged; in the order in which the runs were planned.
+    They are from 0 to 1, beside the columns of ``CELL`` and the numbers of runs and of those that
+    diverged, which have no accuracy; in the order in which the runs were planned.
     """
-    final = pl.col("final")
-    return runs.group_by(_there(runs, CELL), maintain_order=True).agg(
-        final.mean().alias("mean"),
-        deviation(final).alias("deviation"),
-        pl.len().alias("runs"),
-        pl.col("diverged").count().alias("diverged"),
-    )
+    return runs.group_by(_there(runs, CELL), maintain_order=True).agg(*_OUTCOME)
 
 
 def best_heads(runs: pl.DataFrame) -> pl.DataFrame:
@@ -85,27 +81,13 @@ def _there(table: pl.DataFrame, columns: Sequence[str]) -> list[str]:
 
 
 def replay_accuracy(networks: pl.DataFrame) -> pl.DataFrame:
-    """Return the final accuracy against replay balance, and what it cost (Fig. 7).
+    """Return the final accuracy of finished networks by replay balance, and what it cost (Fig. 7).
 
-    Args:
-        networks: finished rows of ``Study.replay``.
-
-    Returns:
-        For each features, scenario, setting, balance, head and mask: the mean and deviation of
-        the final accuracy (0 to 1; of the population, as in the paper, null for a single network),
-        the mean number of images trained on and of test samples lost at the end, the latter's
-        shares by cause, and how many networks there are and how many diverged; by balance, then in
-        the order of the networks.
+    Beside what ``final_accuracy`` gives, for ``NETWORK_CELL``: the mean number of images trained on
+    and of test samples lost at the end, and the latter's shares by cause.
     """
-    final = pl.col("final")
     return (
         networks.group_by(_there(networks, NETWORK_CELL), maintain_order=True)
-        .agg(
-            final.mean().alias("mean"),
-            deviation(final).alias("deviation"),
-            pl.col("images", "lost", *SHARES).mean(),
-            pl.len().alias("runs"),
-            pl.col("diverged").count().alias("diverged"),
-        )
+        .agg(*_OUTCOME[:2], pl.col("images", "lost", *SHARES).mean(), *_OUTCOME[2:])
         .sort("features", "scenario", "balance", maintain_order=True)
     )

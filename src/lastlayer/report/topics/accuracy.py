@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from lastlayer.analysis import accuracy_since_learned, share, share_of_all
 from lastlayer.analysis.timeline import MOST_POINTS
-from lastlayer.report.charts import lines, told, with_band
+from lastlayer.report.charts import lines, told
 from lastlayer.report.data_names import cited
 from lastlayer.report.looks import heads_of, hidden_of, place_of
-from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
+from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream
 from lastlayer.report.select import HEAD, STREAM, WHAT, in_order, percent, streams
 from lastlayer.report.sheet import MEAN, Sheet, integers, numbers, rows_as, texts
 from lastlayer.report.table import Table, mean_of, number, short, spread, words
@@ -96,10 +96,7 @@ FIRST_TASK_CURVES = Sheet("first_task", CURVE, first_task)
 def as_curves(runs: pl.DataFrame, found: Mapping[str, NDArray[Any]], skip: int) -> pl.DataFrame:
     """Return mean and deviation over orders of what was found of each run after each epoch.
 
-    Args:
-        runs: with the columns of WHAT, their tasks and epochs.
-        found: shares by the run's digest, (epochs,).
-        skip: tasks that were learned before the first of them.
+    ``found`` holds shares (epochs,) by the run's digest; the first is that after ``skip`` tasks.
     """
     runs = runs.filter(pl.col("digest").is_in(list(found)))
     rows = (
@@ -160,14 +157,7 @@ TOPIC = Topic(section, needs=[ACCURACY], also=[CURVES])
 
 
 def over_time(name: str, table: pl.DataFrame, y: str, caption: str) -> list[Panel]:
-    """Draw the accuracy on each stream over the tasks learned; nothing where there is none.
-
-    Args:
-        name: of the figures.
-        table: curves.
-        y: the title of the axis of means.
-        caption: of the panel.
-    """
+    """Draw the accuracy on each stream over the tasks learned; nothing where there is none."""
     table = table.drop_nulls("mean")
     heads = heads_of(table)
     hidden = hidden_of(heads)
@@ -187,9 +177,8 @@ def _chart(part: pl.DataFrame, y: str, hidden: list[str]) -> Plot:
     x = alt.X("learned:Q", title="tasks learned", axis=axis, scale=whole)
     tooltip = told(("name:N", "head"), ("learned:Q", "tasks learned"))
     end = (pl.col("epoch") == 0) & (pl.col("task") % every == 0)
-    fields = ("head", "mask", "name", "learned", "mean", "deviation", "low", "high", "runs", "end")
-    rows = rows_of(with_band(part).with_columns(end.alias("end")), *fields)
-    return lines(x, "learned", rows, heads_of(part), hidden, tooltip, y)
+    part = part.with_columns(end.alias("end"))
+    return lines(part, x, "learned", tooltip, hidden=hidden, y=y)
 
 
 def _table(title: str, part: pl.DataFrame) -> Table:

@@ -7,11 +7,10 @@ from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS
 from lastlayer.report.charts import DATA, sized, told
 from lastlayer.report.looks import heads_of
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream, rows_of
-from lastlayer.report.select import HEAD, STREAM, WHAT, in_order, streams
+from lastlayer.report.select import HEAD, STREAM, WHAT, in_order, percent, streams
 from lastlayer.report.sheet import MEAN, Sheet, texts
 from lastlayer.report.table import Cell, Table, number, words
 from lastlayer.results import Study
-from lastlayer.results.tables import deviation
 
 _WORDS = {
     "kept": "kept",
@@ -52,11 +51,7 @@ def repairs(study: Study) -> pl.DataFrame:
         .drop_nulls("samples")  # results of before do not know all of them
         .with_columns(pl.col("samples").cast(pl.Float64) * 100 / pl.col("size").cast(pl.Float64))
     )
-    table = long.group_by(*WHAT, "what", maintain_order=True).agg(
-        pl.col("samples").mean().alias("mean"),
-        deviation(pl.col("samples")).alias("deviation"),
-        pl.len().cast(pl.Int64).alias("runs"),
-    )
+    table = long.group_by(*WHAT, "what", maintain_order=True).agg(percent("samples", times=1))
     return in_order(table, "kind", *STREAM, *HEAD)
 
 

@@ -9,7 +9,7 @@ from lastlayer.report.data_names import data_name, title_of
 from lastlayer.report.section import Section, Tables, Topic
 from lastlayer.report.select import in_order
 from lastlayer.report.sheet import Sheet, clean, integers, numbers, rows_as, texts
-from lastlayer.report.table import Cell, Row, Table, number, short, words
+from lastlayer.report.table import Table, number, short, words
 from lastlayer.results import Study
 
 STATES = ("done", "planned", "failed", "diverged")
@@ -105,12 +105,7 @@ def _set_of(features: str) -> str:
 
 
 def notices(tables: Tables, version: str) -> list[str]:
-    """Say in words what a reader must know before anything else.
-
-    Args:
-        tables: of the study.
-        version: of the lastlayer that makes the page.
-    """
+    """Say in words what a reader must know before anything else, made by that version."""
     about = known(tables)
     if not about:
         return []
@@ -165,13 +160,11 @@ def _data(tables: Tables) -> Table:
 
 
 def _troubles(tables: Tables) -> Table:
-    rows = [_trouble(row) for row in tables["troubles"].iter_rows(named=True)]
+    rows = [
+        [words(title_of(row["features"], row["scenario"])), words(row["preset"]),
+         words(full_name(row["head"], row["mask"])), short(row["lr"]), number(row["runs"], 0),
+         words(row["trouble"])]
+        for row in tables["troubles"].iter_rows(named=True)
+    ]  # fmt: skip
     header = ("stream", "preset", "head", "learning rate", "runs", "what happened")
     return Table(("troubles",), "Runs that are not in the averages.", header, rows)
-
-
-def _trouble(row: Row) -> list[Cell]:
-    rate = short(row["lr"])
-    where = words(title_of(row["features"], row["scenario"]))
-    head = words(full_name(row["head"], row["mask"]))
-    return [where, words(row["preset"]), head, rate, number(row["runs"], 0), words(row["trouble"])]

@@ -45,14 +45,10 @@ class Standing:
 def standings(part: pl.DataFrame, sets: pl.DataFrame) -> list[Standing]:
     """Rank the heads of a stream, the best first, of equally good ones the thriftiest.
 
-    The error of a mean has two sources: the order of the tasks, and which samples are in the test
-    set. Heads are taken to err independently, which makes their difference less certain than it is
-    (they share the test set), so that a tie may be named that more samples would break, and never
-    the other way round.
-
-    Args:
-        part: rows of the sheet "accuracy" of one stream.
-        sets: the sheet "data".
+    ``part`` holds rows of the sheet "accuracy", ``sets`` is the sheet "data". The error of a mean
+    has two sources: the order of the tasks, and which samples are in the test set. Heads are taken
+    to err independently, which makes their difference less certain than it is (they share the test
+    set), so that a tie may be named that more samples would break, and never the other way round.
     """
     known = part.drop_nulls("mean").sort(
         pl.col("mean"), thrift(), descending=[True, False], maintain_order=True

@@ -108,8 +108,12 @@ def answer(tables: Tables) -> str:
     if not everywhere:
         each = "; ".join(f"{found[0].name} for {title}" for title, found in streams)
         return f"No head was run on every stream. Best on the test rows: {each}."
-    places = {name: [(title, _of(found, name), found) for title, found in streams]
-              for name in everywhere}  # fmt: skip
+    places = {
+        name: [
+            (title, mine, found) for title, found in streams for mine in found if mine.name == name
+        ]
+        for name in everywhere
+    }
     best = min(
         everywhere,
         key=lambda name: (-fmean(mine.mean for _, mine, _ in places[name]), catalogue_thrift(name)),
@@ -160,10 +164,6 @@ def _advice(best: str, places: Places) -> str:
 def _streams(tables: Tables) -> list[tuple[str, list[Standing]]]:
     parts = by_stream(tables["accuracy"].drop_nulls("mean"))
     return [(title, standings(part, tables["data"])) for title, part in parts]
-
-
-def _of(found: Sequence[Standing], name: str) -> Standing:
-    return next(each for each in found if each.name == name)
 
 
 def _without_streams(bound: dict[tuple[str, str], Row]) -> Section | None:

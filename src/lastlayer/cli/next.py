@@ -21,7 +21,7 @@ def next_(
         str, typer.Argument(help="Rows without labels, in any form that predict takes.")
     ],
     count: Annotated[int, typer.Option(help="How many rows to choose.")],
-    out: Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")],
+    out: options.TableOut,
     strategy: Annotated[
         str | None,
         typer.Option(
@@ -31,9 +31,7 @@ def next_(
     ] = None,
     rows: options.Rows = "all",
     embedding: options.Embedding = None,
-    id_: Annotated[
-        str | None, typer.Option("--id", help="Column that names the rows, for the table.")
-    ] = None,
+    id_: options.Id = None,
     seed: options.Seed = 0,
     accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
