@@ -203,10 +203,8 @@ def _half(h: int) -> int:
 def _behind_map(refresh: int, offset: int, given: int | None = None) -> dict[str, Any]:
     """Return the costs of a head behind its default map, of the default width or a given one.
 
-    Args:
-        refresh: multiplications before it answers again, times width³.
-        offset: numbers beside each direction of a map scaled to its first rows.
-        given: the width.
+    ``refresh``: multiplications before it answers again, in width³. ``offset``: numbers beside each
+    direction of a map scaled to its first rows.
     """
 
     def width(h: int) -> int:

@@ -22,9 +22,8 @@ INSTALL = "pip install lastlayer, of the same version, on every node"
 class Cluster:
     """A connection to a Ray cluster.
 
-    Args:
-        address: that of its head node, ``auto`` for the one of this machine or of the environment,
-            or ``local`` to start one here for as long as it is needed.
+    Its address is that of the head node, ``auto`` for the one of this machine or of the
+    environment, or ``local`` to start one here for as long as it is needed.
     """
 
     def __init__(self, address: str) -> None:
@@ -72,12 +71,7 @@ class Cluster:
         return self.ray.put(value)
 
     def check_nodes(self, folder: Path, files: Sequence[Path]) -> None:
-        """Refuse a cluster with a node that lacks lastlayer, the folder to write to, or the files.
-
-        Args:
-            folder: where results are exchanged.
-            files: some of those that are read.
-        """
+        """Refuse a node that lacks lastlayer, the folder to write to, or any of the files."""
         folder.mkdir(parents=True, exist_ok=True)
         token = folder / f".seen-{uuid.uuid4().hex}"
         token.write_text(__version__)
@@ -146,14 +140,10 @@ class Cluster:
         cpus: int = 1,
         gpus: float = 0,
     ) -> Iterator[tuple[Any, Any]]:
-        """Do tasks wherever there is room, and give each with its answer as soon as it is done.
+        """Do tasks wherever there is room, and yield each with its answer as soon as it is done.
 
-        Args:
-            do: called with a task, and what is shared; it must not matter how often.
-            tasks: what is to be done.
-            *shared: what ``share`` gave.
-            cpus: that a task needs.
-            gpus: that a task needs.
+        ``do`` is called with a task, which needs so many CPUs and GPUs, and with what ``share``
+        returned; it must not matter how often.
         """
         self._check_room(cpus, gpus)
         # Named here and not as options, a GPU makes Ray start a process for each task: one that

@@ -25,7 +25,7 @@ from lastlayer.replay.training.train import TaskEnd
 from lastlayer.results import Study, load_study
 from lastlayer.results.store import FILE
 from lastlayer.scenarios.spec import ScenarioSpec
-from lastlayer.study.conduct import Watch, conduct
+from lastlayer.study.conduct import Callbacks, conduct
 from lastlayer.study.plan_file import Plan
 from lastlayer.study.prepare import prepare
 from lastlayer.study.result import Outcome, Result
@@ -41,7 +41,9 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def make(plan: Plan, folder: Path, root: Path) -> tuple[Study, list[Outcome]]:
     made: list[Outcome] = []
     ready = prepare(plan, Path("features"), root)
-    conduct(ready, "text", folder, version="1", device="cpu", watch=Watch(on_kept=made.extend))
+    conduct(
+        ready, "text", folder, version="1", device="cpu", callbacks=Callbacks(on_kept=made.extend)
+    )
     return load_study(folder), made
 
 

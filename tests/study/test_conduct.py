@@ -14,7 +14,7 @@ from lastlayer.evaluate.costs import RETRAINED
 from lastlayer.results import Study, load_study
 from lastlayer.results.store import open_store
 from lastlayer.study import upper_bound
-from lastlayer.study.conduct import Watch, conduct
+from lastlayer.study.conduct import Callbacks, conduct
 from lastlayer.study.plan_file import Plan
 from lastlayer.study.prepare import Prepared, prepare
 from lastlayer.study.result import Outcome, Result
@@ -37,7 +37,13 @@ def make(
     plan: Plan, folder: Path, features: Path = Path("features")
 ) -> tuple[Study, list[Outcome]]:
     made: list[Outcome] = []
-    conduct(prepare(plan, features), "text", folder, version="1", watch=Watch(on_kept=made.extend))
+    conduct(
+        prepare(plan, features),
+        "text",
+        folder,
+        version="1",
+        callbacks=Callbacks(on_kept=made.extend),
+    )
     return load_study(folder), made
 
 
@@ -276,7 +282,9 @@ def test_while_another_writes_it_refuses_unless_told_to_wait(file: str, tmp_path
 
     with open_store(tmp_path):
         with pytest.raises(BusyError, match="another process is writing"):
-            conduct(ready, "text", tmp_path, version="1", watch=Watch(on_wait=stop))
+            conduct(ready, "text", tmp_path, version="1", callbacks=Callbacks(on_wait=stop))
         with pytest.raises(WriteError):
-            conduct(ready, "text", tmp_path, version="1", wait=True, watch=Watch(on_wait=stop))
+            conduct(
+                ready, "text", tmp_path, version="1", wait=True, callbacks=Callbacks(on_wait=stop)
+            )
     assert waits == ["waits"]

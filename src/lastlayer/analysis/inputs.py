@@ -119,14 +119,7 @@ def at_least_single(array: Floats) -> Floats:
 
 
 def check_states(weight: Floats, z: Floats, y: Ints, learned: Ints) -> None:
-    """Refuse states of a network after T tasks that do not fit together.
-
-    Args:
-        weight: expected (T, C, h).
-        z: expected (T, n, h).
-        y: expected (n,), classes.
-        learned: expected (C,), tasks or −1.
-    """
+    """Refuse states of a network after T tasks that do not fit together."""
     fit = weight.ndim == z.ndim == 3 and len(weight) == len(z) > 0
     if not fit or learned.shape != weight.shape[1:2]:
         raise ShapeError(

@@ -123,10 +123,8 @@ def loss_parts(
 def _tried(logits: list[list[Floats]], seen: Bools, y: Ints) -> Bools:
     """Try all combinations of repairs: right or not, (n, 2, 2, 2), axes as ``LOSS_PARTS``.
 
-    Args:
-        logits: (n, C) each, by features and rows: 0 for the current ones, 1 for the old ones.
-        seen: (C,) the classes seen then.
-        y: (n,) the right answers.
+    Logits (n, C) are by features and rows: 0 for the current ones, 1 for the old ones. ``seen``
+    (C,) are the classes seen then.
     """
     right = np.empty((len(y), 2, 2, 2), dtype=bool)
     for r, removed, f in np.ndindex(2, 2, 2):

@@ -85,10 +85,8 @@ def main() -> None:
 def stopping(outcome: str | Callable[[], str], *, at_once: bool = False) -> Iterator[None]:
     """Let Ctrl-C say, after "stopped", what became of the work in a block or a command.
 
-    Args:
-        outcome: what became of it, or what finds that out.
-        at_once: end the process there and then, on SIGTERM too: for work in threads that nobody
-            needs to wait for, since what is finished is saved.
+    ``at_once`` ends the process there and then, on SIGTERM too: for work in threads that nobody
+    needs to wait for, since what is finished is saved.
     """
 
     def say() -> str:

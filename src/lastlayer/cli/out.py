@@ -16,11 +16,8 @@ if TYPE_CHECKING:
 def prepare(out: Path, *read: Path, force: bool = True, option: str = "--out") -> None:
     """Check before the work that its result can be written, and make the folder it needs.
 
-    Args:
-        out: the file that will be written.
-        *read: files that the work reads, which must not be lost.
-        force: whether an existing file may be overwritten.
-        option: what it is called on the command line.
+    Files that the work reads must not be lost; others that exist may be overwritten by ``force``.
+    ``option``: what the file is called on the command line.
     """
     out = followed(out)
     try:

@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
 from rich.console import Console, Group
@@ -71,7 +71,7 @@ def run(
     from lastlayer.core.devices import choose_device
     from lastlayer.report import write
     from lastlayer.results import load_study
-    from lastlayer.study.conduct import Watch, conduct
+    from lastlayer.study.conduct import Callbacks, conduct
     from lastlayer.study.plan_file import read_plan
     from lastlayer.study.prepare import prepare
 
@@ -90,8 +90,9 @@ def run(
     view = View(quiet=quiet or as_json)
     with stopping(lambda: _saved(view, folder), at_once=True):
         with view:
-            watch = Watch(view.start, view.progress, view.take, view.wait)
-            conduct(ready, text, folder, version=__version__, device=device, wait=wait, watch=watch)
+            on = Callbacks(view.start, view.progress, view.take, view.wait)
+            how: dict[str, Any] = {"device": device, "wait": wait, "callbacks": on}
+            conduct(ready, text, folder, version=__version__, **how)
         study = load_study(folder)
         if not (quiet or as_json):
             print("drawing the page", file=sys.stderr)

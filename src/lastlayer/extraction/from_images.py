@@ -141,22 +141,11 @@ def extract_named(
     precision: str = "full",
     **how: Any,
 ) -> Features:
-    """Read a data set's images and push them through a backbone.
+    """Read a data set's images and push them through a backbone, as ``extract`` does.
 
-    Args:
-        dataset: A name of ``DATASETS``.
-        root: Where its files are.
-        backbone: A name of ``BACKBONES``, or ``timm:NAME``.
-        out: The features file to write.
-        weights: The file of the backbone's weights; downloaded if not given.
-        normalisation: ``authors`` as in the study, ``trained`` as the backbone was trained with;
-            the former where there is one if not given.
-        test: For a folder that is not split: the part of each class to draw as test.
-        thin: Keep one in this many training images.
-        seed: Decides what is drawn.
-        dtype: As ``extract`` takes it, and so the rest.
-        precision: As ``extract`` takes it.
-        **how: ``batch_size``, ``workers``, ``device``, ``broken``, ``ray`` and ``progress``.
+    What is read is as ``read_images`` takes it, the backbone and its weights as ``load_backbone``.
+    The normalisation is ``authors`` as in the study, or ``trained`` as the backbone was trained
+    with; if not given, the former where there is one.
     """
     images = read_images(dataset, root, test=test, seed=seed, thin=thin)
     network, preparations = load_backbone(backbone, weights, dataset)

@@ -50,22 +50,11 @@ def extract_texts(
     Finished parts are kept in a folder beside ``out`` until all are done: call it again to resume
     an interrupted extraction.
 
-    Args:
-        root: A table that ``import_features`` takes, with texts in place of embeddings.
-        column: The column of texts.
-        label: The column to learn.
-        backbone: ``st:NAME_OR_FOLDER``, a model of sentence-transformers.
-        out: The features file to write.
-        domains: Further columns to keep as labels.
-        split: The column that says ``train``, ``validation`` or ``test``.
-        test: Where there is no split, the part of each class to draw as test; 0.2 if not given.
-        seed: Decides that draw.
-        dtype: ``float16`` or ``float32``, how the features are kept.
-        batch_size: Texts in one go; 64 if not given.
-        device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
-        ray: The address of a Ray cluster whose nodes make the parts, ``auto``, or ``local``.
-        progress: Is told how many texts are done, and how many there are.
-        say: Is told what was done, sentence by sentence.
+    ``root`` is a table that ``import_features`` takes, with a column of texts in place of
+    embeddings; labels, splits and ``say`` are as there. Where there is no split, the part ``test``
+    of each class is drawn, 0.2 if not given. The backbone is ``st:NAME_OR_FOLDER``, a model of
+    sentence-transformers, or one that is loaded; 64 texts go at once if not said. The rest is as
+    ``extract`` takes it.
     """
     kept = look_up(dtype, DTYPES, "type of features")
     batch_size = whole(batch_size or 64, "a batch size", least=1)

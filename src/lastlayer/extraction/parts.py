@@ -49,12 +49,7 @@ class Piece:
     ) -> "Piece":
         """Return features as they are kept; refuse what a file of features cannot hold.
 
-        Args:
-            rows: Which images or texts they are of.
-            z: What a network made of them.
-            dtype: float16 or float32.
-            name: Names one of them in a message.
-            unreadable: Why others have none.
+        They are of these rows, one of which ``name`` names in a message.
         """
         kept = z.to(dtype)
         bad = ~kept.isfinite().all(1)
@@ -179,17 +174,11 @@ def fill_on_ray(
     device: str,
     workers: int | None = None,
 ) -> None:
-    """Make the parts that are missing; a part that two nodes make is the same.
+    """Make the parts that are missing on a cluster; a part that two nodes make is the same.
 
-    Args:
-        address: of the cluster, ``auto`` or ``local``.
-        parts: what is to be made, in a folder that all nodes see.
-        prepare: called on each node; it travels there with all that it holds.
-        progress: is told how many rows are done, and how many there are.
-        files: some of those that are read.
-        device: ``cpu``, or anything else for a GPU where the cluster has one.
-        workers: processes that each task has for decoding; None: as many as there are cores for a
-            GPU, up to 8, and none without GPUs.
+    All nodes must see the folder of the parts, and the files, some of those that are read;
+    ``prepare`` travels there with all that it holds. Each task has so many workers for decoding;
+    None: as many as there are cores for a GPU, up to 8, and none without GPUs.
     """
     missing = parts.missing()
     done = parts.total - sum(map(len, missing))

@@ -95,12 +95,8 @@ class ScenarioSpec:
     ) -> "ScenarioSpec":
         """Return the scenario that the options of a command describe.
 
-        Args:
-            scenario: ``--scenario``, as ``parse`` reads it.
-            incremental: ``--incremental``, the tasks of ``incremental:…``.
-            by: ``--by``, the column of ``mixed:…``.
-            label: ``--label``; a scenario that learns another column is refused.
-            features: The short name of the features; bundled ones have a default scenario.
+        One that learns another column than ``label`` is refused. ``features`` is their short name:
+        bundled ones have a default scenario.
 
         >>> str(ScenarioSpec.from_options(None, "4,3,3", None))
         'incremental:4,3,3'

@@ -39,7 +39,7 @@ Known = Mapping[str, Mapping[str, float]]  # features → label → the accuracy
 
 
 @dataclass(frozen=True)
-class Watch:
+class Callbacks:
     """What to call while a study runs; ``on_progress`` may be called from any thread."""
 
     on_start: Callable[[int, int], None] = lambda planned, kept: None  # runs
@@ -49,13 +49,7 @@ class Watch:
 
 
 def forecast(ready: Prepared, folder: Path, device: str = "auto") -> list[Forecast]:
-    """Return what there is to run, how much of it the folder lacks, and roughly how long it takes.
-
-    Args:
-        ready: the plan's runs and data.
-        folder: the folder of the results.
-        device: "auto", "cpu" or "cuda".
-    """
+    """Return what there is to run, what of it the folder lacks, and roughly how long that takes."""
     kept, chosen = _kept(folder), choose_device(device)
     return [
         row
@@ -82,21 +76,15 @@ def conduct(
     version: str,
     device: str = "auto",
     wait: bool = False,
-    watch: Watch | None = None,
+    callbacks: Callbacks | None = None,
 ) -> None:
     """Make all runs of a plan that the results in ``out`` do not hold yet.
 
-    Args:
-        ready: the plan's runs and data.
-        text: the plan as it is written, kept with the results.
-        out: the folder of the results.
-        version: of the program, kept too.
-        device: "auto", "cpu" or "cuda".
-        wait: whether to wait for another writer to finish, instead of refusing.
-        watch: called as the study proceeds.
+    The text of the plan and the version of the program are kept with the results. While another
+    process writes there it is refused, unless it is to ``wait`` for its end.
     """
-    watch = watch or Watch()
-    with open_store(out, wait, watch.on_wait) as store:
+    on = callbacks or Callbacks()
+    with open_store(out, wait, on.on_wait) as store:
         # When data or method change, earlier results no longer count.
         marks = {
             run.features: f"{ready.data[run.features].fingerprint}/{run.method}"
@@ -120,14 +108,14 @@ def conduct(
         )
         digests = {run: digest for digest, run in ready.runs.items()}
         kept = {ready.runs[digest] for digest, (_, state) in states.items() if state == "done"}
-        watch.on_start(len(digests), len(kept))
+        on.on_start(len(digests), len(kept))
         folder, done = out / "checkpoints", kept.__contains__
         for kind, runs in _together(ready, states):
-            work = Work(runs, ready.data, done, device, folder, watch.on_progress)
+            work = Work(runs, ready.data, done, device, folder, on.on_progress)
             for outcomes in resolve_name(MAKERS[kind])(work):
                 new = [outcome for outcome in outcomes if outcome.run not in kept]
                 store.save([record(digests[outcome.run], outcome) for outcome in new])
-                watch.on_kept(new)
+                on.on_kept(new)
         found = references(ready, known, choose_device(device))
         if found != known:
             store.describe(text, _about_all(ready, marks, found), version=version)
@@ -138,11 +126,6 @@ def references(ready: Prepared, known: Known, device: torch.device) -> dict[str,
 
     Data that are too large to be retrained on, or that a regression cannot be trained on, have
     none: they are left out, and the study is complete without them.
-
-    Args:
-        ready: the plan's runs and data.
-        known: what was found before.
-        device: where to train.
     """
     found = {name: dict(by_label) for name, by_label in known.items()}
     labels = {(run.features, ready.labels[digest]) for digest, run in ready.of("head").items()}

@@ -75,12 +75,8 @@ def make_heads(
 
     Numbers can differ in their last bits depending on what is trained beside them. Units depend on
     all the runs, finished ones included: a study that stops and resumes gets the same bits. A unit
-    is skipped if all of its runs are done.
-
-    Args:
-        work: the runs, and what to make them with.
-        analyse: whether to analyse linear heads after each task (``Result.insight``).
-        memory: as in ``execute``.
+    is skipped if all of its runs are done. ``analyse``: linear heads after each task
+    (``Result.insight``); ``memory``: as in ``execute``.
     """
     device, done = choose_device(work.device), work.done
     groups: dict[object, list[Run]] = defaultdict(list)

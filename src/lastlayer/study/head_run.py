@@ -114,8 +114,7 @@ class Run:
     def digest(self, fingerprint: str) -> str:
         """Name the run's numbers: a SHA-256 of all that decides them.
 
-        Args:
-            fingerprint: of the data. It stands for them, so renaming the data changes nothing.
+        The fingerprint stands for the data, so renaming these changes nothing.
         """
         document = {field.name: getattr(self, field.name) for field in fields(self)}
         # Runs had these before they could be chosen, and keep their names.

@@ -37,10 +37,8 @@ class Prepared:
 def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
     """Find the features and images of a plan, and build each of its scenarios once.
 
-    Args:
-        plan: what to run.
-        folder: where features that are not bundled are stored, by their full names.
-        root: where the official files of a data set are, for networks trained end to end.
+    Features that are not bundled are in the folder, by their full names; below ``root`` are the
+    official files of a data set, for networks trained end to end.
     """
     ready = Prepared()
     for number, experiment in enumerate(plan.experiment):

@@ -60,14 +60,10 @@ class Group:
 def _analyse(
     vectors: Vectors, z: NDArray[Any], y: NDArray[Any], learned: NDArray[Any], *, whole: bool
 ) -> dict[str, NDArray[Any]]:
-    """Return norm and bias (T, N) and what became of samples; with ``whole``, what heat maps need.
+    """Return norm and bias (T, N), and what became of test samples z (m, h) of the classes y (m,).
 
-    Args:
-        vectors: of the head after each of T tasks.
-        z: (m, h) test features.
-        y: (m,) their classes.
-        learned: (N,) the task in which each class first arrived, or −1.
-        whole: whether to return the rows (T, N, h) and the mean angles of data to rows (T, N, N).
+    ``learned`` (N,) is the task in which each class first arrived, or −1. With ``whole``, what heat
+    maps need: the rows (T, N, h) and the mean angles of data to rows (T, N, N).
     """
     weight, gain, bias = vectors.weight.numpy(), vectors.gain.numpy(), vectors.bias.numpy()
     found = {

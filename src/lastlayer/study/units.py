@@ -29,21 +29,13 @@ class Unit:
 
 @dataclass(frozen=True)
 class Division:
-    """How the runs of a group are divided into units: gradient heads into fleets, others by head.
-
-    Args:
-        group: the runs.
-        costs: of each run.
-        meter: called as work is done, in costs.
-        memory: bytes that each unit may take besides the data.
-        analyse: whether to keep the output vectors of linear heads after each task.
-    """
+    """How the runs of a group are divided: gradient heads into fleets, others by head."""
 
     group: Group
     costs: Mapping[Run, int]
-    meter: Meter
-    memory: int
-    analyse: bool
+    meter: Meter  # in costs
+    memory: int  # bytes that each unit may take besides the data
+    analyse: bool  # keep the output vectors of linear heads after each task
 
     def units(self, threads: int) -> list[Unit]:
         """Return the units, with streams divided among threads, the costliest unit first.

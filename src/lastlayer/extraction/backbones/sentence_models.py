@@ -49,12 +49,7 @@ class SentenceModel:
 
 
 def load_sentence_model(name: str, device: str) -> SentenceModel:
-    """Load ``st:NAME_OR_FOLDER``; nothing in a folder can run code.
-
-    Args:
-        name: The model's name, or the folder that one was saved to, with or without the prefix.
-        device: ``cpu``, ``cuda``, or ``auto``: a GPU where there is one.
-    """
+    """Load ``st:NAME_OR_FOLDER``, a model or a saved one; nothing in a folder can run code."""
     if not name.startswith(PREFIX) or name == PREFIX:
         raise OptionError(f"a backbone for texts must be {PREFIX}NAME_OR_FOLDER, got '{name}'")
     place = choose_device(device)

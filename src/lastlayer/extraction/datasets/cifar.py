@@ -131,11 +131,9 @@ CIFAR = {
 
 
 def read_cifar(name: str, root: str | os.PathLike[str]) -> ImageSet:
-    """Read a data set whole: it is small.
+    """Read ``cifar10`` or ``cifar100`` whole: it is small.
 
-    Args:
-        name: ``cifar10`` or ``cifar100``.
-        root: The folder that the official archive was unpacked in, or the one it unpacked.
+    The official archive was unpacked in ``root``, or as ``root``.
     """
     folder, version = _find(look_up(name, CIFAR, "data set"), Path(root))
     names = {

@@ -22,10 +22,8 @@ _FRAME = re.compile(r"C_(\d+)_(\d+)_(\d+)\.png")
 def read_core50(root: Path) -> ImageSet:
     """Read ``s1…s11/o1…o50/C_ss_oo_fff.png``: sessions 3, 7 and 10 are the test set.
 
-    Args:
-        root: The folder that the official archive was unpacked in, or the one it unpacked.
-
-    The label columns are object, category and session, all in the order of their numbers.
+    The official archive was unpacked in ``root``, or as ``root``. The label columns are object,
+    category and session, all in the order of their numbers.
     """
     folder = root / FOLDER if (root / FOLDER).is_dir() else root
     sessions = range(1, SESSIONS + 1)

@@ -14,8 +14,7 @@ FOLDER = "CUB_200_2011"
 def read_cub200(root: Path) -> ImageSet:
     """Read the images that ``images.txt`` lists, split as ``train_test_split.txt`` says.
 
-    Args:
-        root: The folder that the official archive was unpacked in, or the one it unpacked.
+    The official archive was unpacked in ``root``, or as ``root``.
     """
     folder = root / FOLDER if (root / FOLDER).is_dir() else root
     paths = _table(folder / "images.txt")

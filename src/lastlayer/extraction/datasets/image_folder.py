@@ -20,12 +20,9 @@ _SPLITS = ({"train", "test"}, {"train", "val"})
 def read_folder(root: Path, test: float | None = None, seed: int = 0) -> ImageSet:
     """Read ``root/class/…`` or ``root/domain/class/…``; folders name classes and domains.
 
-    Args:
-        root: The folder. One that holds just ``train`` and ``test`` (or ``val``) is split so.
-        test: Without such a split, the part of each class to draw as test; 0.2 if not given.
-        seed: Decides that draw.
-
-    The label columns are class and, where there are domains, domain.
+    A folder that holds just ``train`` and ``test`` (or ``val``) is split so; of another the part
+    ``test`` of each class is drawn, 0.2 if not given. The label columns are class and, where there
+    are domains, domain.
     """
     inside = {path.name: path for path in root.iterdir() if path.is_dir() and _visible(path)}
     given = set(inside) in _SPLITS

@@ -104,8 +104,7 @@ class NetworkRun:
     def digest(self, fingerprint: str) -> str:
         """Name the run's numbers: a SHA-256 of all that decides them.
 
-        Args:
-            fingerprint: of the images. It stands for them, so renaming the data changes nothing.
+        The fingerprint stands for the images, so renaming these changes nothing.
         """
         document = asdict(self) | {"dataset": fingerprint, "backbone": BACKBONE}
         del document["options"]  # a run without any is named as it was before there were some
@@ -166,13 +165,7 @@ class Replay(Strict):
             yield NetworkRun(self.dataset, scenario, layer, mask, balance, seed, rules, options)
 
     def prepare(self, seeds: tuple[int, ...], root: Path | None, ready: Prepared) -> None:
-        """Add the networks, and read their images; refuse tasks that replay is not defined for.
-
-        Args:
-            seeds: the plan's.
-            root: where the official files of the data set are.
-            ready: what the plan needs so far.
-        """
+        """Add the networks, and read their images; refuse tasks that replay is not defined for."""
         for run in self.runs(seeds):
             data = ready.data.get(run.features) or read_image_data(run.dataset, root)
             if not isinstance(data, ImageData):

@@ -92,16 +92,10 @@ class Grouped:
 def trainer_for(
     learners: Sequence[Learner], batch_size: int, longest: int, options: TrainingOptions
 ) -> SideBySide | Grouped:
-    """Return what trains learners at once.
+    """Return what trains learners at once, in epochs of at most ``longest`` rows.
 
-    Grouped on a GPU in TF32 or bfloat16, where that is faster, if their backbones have a grouped
-    form. On a CPU nothing is gained by it.
-
-    Args:
-        learners: all that will be trained.
-        batch_size: of a step.
-        longest: how many rows the longest epoch has.
-        options: may ask for one of the two.
+    Unless the options ask for one of the two: grouped on a GPU in TF32 or bfloat16, where that is
+    faster, if their backbones have a grouped form. On a CPU nothing is gained by it.
     """
     lower = PRECISIONS[options.precision].tf32
     worth = len(learners) > 1 and learners[0].pool.x.is_cuda and lower

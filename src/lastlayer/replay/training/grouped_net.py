@@ -87,8 +87,7 @@ class _Linear(_Grouped):
 class GroupedNet:
     """The training pass of many backbones of one kind as one.
 
-    Args:
-        net: one of them, with the module that holds it; names are those of its state.
+    It is made from one of them, with the module that holds it; names are those of its state.
     """
 
     def __init__(self, net: nn.Module) -> None:
@@ -113,9 +112,7 @@ class GroupedNet:
     def __call__(self, x: Tensor, tensors: Mapping[str, Tensor]) -> Tensor:
         """Return the features (batch, networks · h) of images (batch, networks · channels, …).
 
-        Args:
-            x: the images.
-            tensors: every part and statistic of all networks; statistics move.
+        The tensors are every part and statistic of all networks; statistics move.
         """
         for name, value in tensors.items():
             path, _, own = name.rpartition(".")
@@ -139,14 +136,10 @@ def _converted(path: str, one: nn.Module) -> nn.Module:
 
 
 def group_nets(nets: Sequence[nn.Module], images: Tensor) -> GroupedNet:
-    """Return the grouped form of some backbones.
+    """Return the grouped form of backbones, each in a module of its own, as GroupedNet takes it.
 
-    Args:
-        nets: the backbones, each in a module of its own, as GroupedNet takes it.
-        images: some, for their shape (n, channels, height, width) and type.
-
-    Raises:
-        NotGroupableError: the grouped form would not train them as they would be trained alone.
+    Images (n, channels, height, width) are there for their shape and type. Where it would not train
+    them as they would be trained alone, NotGroupableError says so.
     """
     shapes = [{name: value.shape for name, value in net.state_dict().items()} for net in nets]
     if any(other != shapes[0] for other in shapes):

@@ -38,11 +38,8 @@ class Heads:
     def loss(self, z: Tensor, one_hot: Tensor, y: Tensor, tensors: dict[str, Tensor]) -> Tensor:
         """Return the sum of the networks' losses.
 
-        Args:
-            z: (n, batch, h) features of all.
-            one_hot: (n, N, batch) targets of all.
-            y: (n, batch) their classes.
-            tensors: parameters of all layers, each (n, …).
+        Of all networks: features (n, batch, h), targets (n, N, batch), their classes (n, batch),
+        and parameters of layers, each (n, …).
         """
         own = [name for name, _ in self.layer.named_parameters()]
         parts = {name: tensors[HEAD + name].index_select(0, self.rows) for name in own}
@@ -55,10 +52,8 @@ class Heads:
 class Group:
     """Trains some learners through their epochs; one that runs out of batches stands still.
 
-    Args:
-        learners: those with more full batches in an epoch come first.
-        net: their backbones as one.
-        batch_size: of every step. A last smaller batch is left to the learner alone.
+    Those with more full batches in an epoch come first. A last smaller batch is left to the learner
+    alone.
     """
 
     def __init__(self, learners: Sequence[Learner], net: GroupedNet, batch_size: int) -> None:

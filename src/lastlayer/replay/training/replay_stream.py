@@ -96,13 +96,7 @@ class ReplayStream:
 
 
 def check_tasks(tasks: Sequence[Tensor], y: Tensor, per_class: int) -> None:
-    """Refuse tasks for which replay balance is undefined, or the memory is too large.
-
-    Args:
-        tasks: the training rows of each task.
-        y: (n,) the classes of all rows.
-        per_class: how many samples the memory keeps for each class of a task.
-    """
+    """Refuse tasks for which replay balance is undefined, or the memory is too large."""
     if not tasks:
         raise DataError("there must be at least one task, got none")
     known = torch.zeros(0, dtype=torch.int64)
