@@ -30,7 +30,9 @@ class Cluster:
         # Only where nobody has decided: nothing is sent to anybody, and GPUs stay as they are.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        self.ray = _import_ray()
+        with extra("ray", "work on a cluster"):
+            import ray  # noqa: PLC0415  (an extra)
+        self.ray = ray
         self._own = not self.ray.is_initialized()
         if not self._own:
             return
@@ -202,9 +204,3 @@ def _knock(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host, int(port)), KNOCK_SECONDS).close()
-
-
-def _import_ray() -> Any:
-    with extra("ray", "work on a cluster"):
-        import ray  # noqa: PLC0415  (an extra)
-    return ray

@@ -10,7 +10,7 @@ import typer
 from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import prepare_table, write_table
-from lastlayer.cli.text import called, columns, count, not_used, spread
+from lastlayer.cli.text import called, columns, count, spread
 from lastlayer.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ def compare(
         print(f"  {line}")
     advise = ["lastlayer", "advise", features, "--scenario", str(chosen)]
     advise += [] if label is None else ["--label", label]
-    print(f"\n{_measured_on(len(data.test), shlex.join(advise))}{not_used(data.validation)}")
+    print(f"\n{_measured_on(len(data.test), shlex.join(advise))}")
+    if data.validation is not None:
+        print(f"Its {len(data.validation)} validation rows are not used.")
     if out is not None:
         print(f"wrote {out}")
 

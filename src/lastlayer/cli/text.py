@@ -1,6 +1,6 @@
 """What verbs print: tables as plain text, on any screen, and phrases that several of them use."""
 
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ def spread(mean: float | None, deviation: float | None) -> str:
         return ""
     around = 100 * (deviation or 0.0)
     return f"{100 * mean:5.2f}" + (f" ± {around:.2f}" if round(around, 2) else "")
-
-
-def not_used(validation: Sized | None) -> str:
-    """Return a sentence saying that the validation split, if there is one, is not used."""
-    return "" if validation is None else f"\nIts {len(validation)} validation rows are not used."
 
 
 def called(scenario: object, by: str | None) -> str:

@@ -141,11 +141,6 @@ def _networks(study: Study) -> pl.DataFrame:
     return runs.with_columns(setting.alias("setting"))
 
 
-def _typed(column: str) -> pl.Expr:
-    """Write numbers as they are typed."""
-    return pl.col(column).map_elements("{:g}".format, pl.String)
-
-
 def since_learned(drift: NDArray[Any]) -> Iterator[tuple[int, float]]:
     """Average (T, classes) over classes, by the number of tasks since each was learned."""
     known = ~np.isnan(drift)
@@ -222,7 +217,8 @@ def _causes(table: pl.DataFrame) -> Panel:
 
 
 def _bars(part: pl.DataFrame) -> Plot:
-    where = pl.format("{}, balance {}", "name", _typed("balance")).alias("where")
+    typed = pl.col("balance").map_elements("{:g}".format, pl.String)
+    where = pl.format("{}, balance {}", "name", typed).alias("where")
     long = pl.concat(
         part.select(
             where,

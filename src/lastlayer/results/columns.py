@@ -53,6 +53,8 @@ _integer: Callable[..., Column] = partial(Column, type="INTEGER")
 _real: Callable[..., Column] = partial(Column, type="REAL")
 _NEEDED = "NOT NULL"
 _SHARE, _SAMPLES = "share, 0 to 1", "test samples"
+_counted = partial(_integer, unit=_SAMPLES, of=("head",))
+_lost_share = partial(_real, unit=_SHARE, of=("network",))
 
 # In the order of the file: a new one comes last.
 COLUMNS: tuple[Column, ...] = (
@@ -94,12 +96,9 @@ COLUMNS: tuple[Column, ...] = (
     _integer("batch_size", meaning="batch size; null for a head without gradient", unit="samples"),
     _text("optimizer", meaning="adam or sgd", of=("network",)),
     _integer("images", meaning="trained on, in all epochs", unit="images", of=("network",)),
-    _real("lost_share_weights", meaning="share of weights in what was lost", unit=_SHARE,
-          of=("network",)),
-    _real("lost_share_interference", meaning="share of interference in what was lost", unit=_SHARE,
-          of=("network",)),
-    _real("lost_share_drift", meaning="share of projection drift; the three sum to 1",
-          unit=_SHARE, of=("network",)),
+    _lost_share("lost_share_weights", meaning="share of weights in what was lost"),
+    _lost_share("lost_share_interference", meaning="share of interference in what was lost"),
+    _lost_share("lost_share_drift", meaning="share of projection drift; the three sum to 1"),
     _text("fingerprint", meaning="data and method that it was made with; null: the current ones",
           shown=False),
     _text("kind", meaning="head, or network (trained end to end)",
@@ -112,20 +111,15 @@ COLUMNS: tuple[Column, ...] = (
           shown=False),
     _text("checksum", meaning="of all the other columns", unit="SHA-256", shown=False),
     _text("gain", meaning="fixed factor of weight_norm's logits: unit or frozen", of=("head",)),
-    _integer("kept", meaning="right when their class was learned and at the end", unit=_SAMPLES,
-             of=("head",)),
-    _integer("gained", meaning="right at the end only", unit=_SAMPLES, of=("head",)),
-    _integer("never_learned", meaning="wrong at both times", unit=_SAMPLES, of=("head",)),
-    _integer("repair_old_vectors", meaning="lost, and right again with its old vectors",
-             unit=_SAMPLES, of=("head",)),
-    _integer("repair_no_later_classes", meaning="… without the classes that came later",
-             unit=_SAMPLES, of=("head",)),
-    _integer("repair_either", meaning="… with either of the two", unit=_SAMPLES, of=("head",)),
-    _integer("repair_both", meaning="… with both only", unit=_SAMPLES, of=("head",)),
-    _integer("interference_size", meaning="a later class wins by its norm or bias", unit=_SAMPLES,
-             of=("head",)),
-    _integer("interference_direction", meaning="a later class wins by its direction",
-             unit=_SAMPLES, of=("head",)),
+    _counted("kept", meaning="right when their class was learned and at the end"),
+    _counted("gained", meaning="right at the end only"),
+    _counted("never_learned", meaning="wrong at both times"),
+    _counted("repair_old_vectors", meaning="lost, and right again with its old vectors"),
+    _counted("repair_no_later_classes", meaning="… without the classes that came later"),
+    _counted("repair_either", meaning="… with either of the two"),
+    _counted("repair_both", meaning="… with both only"),
+    _counted("interference_size", meaning="a later class wins by its norm or bias"),
+    _counted("interference_direction", meaning="a later class wins by its direction"),
 )  # fmt: skip
 
 

@@ -90,21 +90,14 @@ def _expected() -> Objects:
 
 def _objects(connection: sqlite3.Connection) -> Objects:
     """Return everything that a file defines: tables with their columns, and any other object."""
-    listed = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-    return {
-        (kind, name): _columns_of(connection, name) if _is_table(kind, sql) else kind
-        for kind, name, sql in listed
-    }
-
-
-def _is_table(kind: str, sql: object) -> bool:
-    return kind == "table" and isinstance(sql, str) and sql.upper().startswith("CREATE TABLE")
-
-
-def _columns_of(connection: sqlite3.Connection, table: str) -> object:
-    """Return name, type, NOT NULL, place in the key, and whether it is computed, of each column."""
+    found: Objects = {}
+    # Hidden: computed. A virtual table is of kind "table" too, and is none of ours.
     query = 'SELECT name, type, "notnull", pk, hidden FROM pragma_table_xinfo(?)'
-    return connection.execute(query, (table,)).fetchall()
+    for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        is_table = isinstance(sql, str) and sql.upper().startswith("CREATE TABLE")
+        columns = connection.execute(query, (name,)).fetchall() if is_table else kind
+        found[kind, name] = columns
+    return found
 
 
 def _refuse_strangers(found: Objects, expected: Objects, path: Path) -> None:

@@ -1,6 +1,5 @@
 """From a plan to its runs: features are found and scenarios built before anything runs."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,12 @@ def prepare(plan: Plan, folder: Path, root: Path | None = None) -> Prepared:
     for number, experiment in enumerate(plan.experiment):
         try:
             present = _load(experiment, folder, ready)
-            learned = dict(_labels(experiment, present, ready.data))
+            # Each scenario is built on each feature set: those that do not fit are refused.
+            learned = {
+                (name, str(scenario)): scenario.build(ready.data[name], order=0).label
+                for name in present
+                for scenario in experiment.scenario
+            }
             runs = [run for run in experiment.runs(plan) if run.features in present]
         except LastLayerError as error:
             raise PlanError(f"experiment[{number}]: {error}") from error
@@ -75,15 +79,6 @@ def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:
         else:
             present.append(name)
     return present
-
-
-def _labels(
-    experiment: Experiment, present: list[str], data: Mapping[str, Features]
-) -> Iterator[tuple[tuple[str, str], str]]:
-    """Build each scenario on each feature set, and so refuse those that do not fit."""
-    for name in present:
-        for scenario in experiment.scenario:
-            yield (name, str(scenario)), scenario.build(data[name], order=0).label
 
 
 def find_features(name: str, folder: Path) -> Features:

@@ -23,7 +23,8 @@ def read_cub200(root: Path) -> ImageSet:
     in_train = _numbers(folder / "train_test_split.txt", paths, {0, 1})
     files = [folder / "images" / path for path in paths.values()]
     _check_there(files)
-    whole = Images(files, {"class": _ranks(classes, sorted(map(int, birds)))})
+    rank = {number: place for place, number in enumerate(sorted(map(int, birds)))}
+    whole = Images(files, {"class": torch.tensor([rank[number] for number in classes])})
     train, test = (torch.tensor(in_train) == part for part in (1, 0))
     names = tuple(birds[key] for key in sorted(birds, key=int))
     return ImageSet(
@@ -59,11 +60,6 @@ def _numbers(path: Path, ids: dict[str, str], allowed: set[int]) -> list[int]:
     if not allowed.issuperset(numbers):
         raise _damaged(path, f"only numbers that it may hold, got {set(numbers) - allowed}")
     return numbers
-
-
-def _ranks(numbers: list[int], known: list[int]) -> torch.Tensor:
-    rank = {number: place for place, number in enumerate(known)}
-    return torch.tensor([rank[number] for number in numbers])
 
 
 def _check_there(files: list[Path]) -> None:

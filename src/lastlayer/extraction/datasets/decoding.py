@@ -39,33 +39,21 @@ def to_rgb(image: "Image") -> "Image":
     >>> to_rgb(Image.new("I;16", (1, 1), 65535)).getpixel((0, 0))
     (255, 255, 255)
     """
-    from PIL import ImageOps  # noqa: PLC0415  (an extra)
+    from PIL import Image, ImageOps  # noqa: PLC0415  (an extra)
 
     ImageOps.exif_transpose(image, in_place=True)
     if image.mode == "RGB" and "transparency" not in image.info:
         image.load()
         return image
     if image.mode.startswith("I"):
-        return _from_16_bits(image)
+        values = np.asarray(image).astype(np.int64).clip(0, 65535)
+        return Image.fromarray((values // 257).astype(np.uint8)).convert("RGB")
     if image.mode == "F":
         raise ValueError("its pixels are floating-point numbers of unknown range")
     if image.mode in ("RGBA", "LA", "La", "PA", "RGBa") or "transparency" in image.info:
-        return _on_white(image)
+        white = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
-
-
-def _from_16_bits(image: "Image") -> "Image":
-    from PIL import Image  # noqa: PLC0415
-
-    values = np.asarray(image).astype(np.int64).clip(0, 65535)
-    return Image.fromarray((values // 257).astype(np.uint8)).convert("RGB")
-
-
-def _on_white(image: "Image") -> "Image":
-    from PIL import Image  # noqa: PLC0415
-
-    white = Image.new("RGBA", image.size, "white")
-    return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
 
 
 def gradient() -> "Image":

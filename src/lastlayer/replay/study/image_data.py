@@ -1,7 +1,6 @@
 """The images that networks are trained on end to end, and their tasks."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import cast
 
@@ -20,32 +19,18 @@ from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
 BACKBONE = "resnet20"
 
 
-@dataclass(frozen=True, eq=False)
-class ImageData:
+class ImageData(ImageSet):
     """A data set of small images, read whole: their pixels are tensors, not files."""
 
-    images: ImageSet
-    fingerprint: str
-
-    @property
-    def train(self) -> Images:
-        """The training images."""
-        return self.images.train
-
-    @property
-    def test(self) -> Images:
-        """The test images."""
-        return self.images.test
-
-    @property
-    def names(self) -> Mapping[str, Sequence[str]]:
-        """The name of each class, per label column."""
-        return self.images.names
+    @cached_property
+    def fingerprint(self) -> str:
+        """The digest of its content; a large one is read once."""
+        return self.digest
 
     @property
     def origin(self) -> Origin:
         """Where they come from."""
-        return Origin(self.images.name, BACKBONE, normalisation="authors")
+        return Origin(self.name, BACKBONE, normalisation="authors")
 
     @property
     def in_features(self) -> int:
@@ -54,7 +39,7 @@ class ImageData:
 
     def pool(self, label: str, device: torch.device) -> ImagePool:
         """Bring the images and their classes to a device, normalised as in the study."""
-        mean, std = AUTHORS[self.images.name]
+        mean, std = AUTHORS[self.name]
         x, test_x = _pixels(self.train), _pixels(self.test)
         y, test_y = self.train.labels[label], self.test.labels[label]
         return make_image_pool(x, y, test_x, test_y, mean=mean, std=std).to(device)
@@ -74,5 +59,4 @@ def read_image_data(dataset: str, root: Path | None) -> ImageData:
             "official files with --root DIR (python or binary version, unpacked there, "
             f"from {HOME})"
         )
-    images = read_images(dataset, root)
-    return ImageData(images, images.digest)
+    return ImageData(**vars(read_images(dataset, root)))

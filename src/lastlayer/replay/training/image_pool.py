@@ -9,9 +9,8 @@ from torch import Tensor
 
 from lastlayer.errors import DataError, LabelError, OptionError, ShapeError
 
-Images = (
-    Tensor | Sequence[Tensor]
-)  # (n, channels, height, width), or n of (channels, height, width)
+# (n, channels, height, width), or n of (channels, height, width)
+Images = Tensor | Sequence[Tensor]
 
 
 @dataclass(frozen=True)

@@ -57,10 +57,6 @@ class Start:
     layers: Mapping[str, type[Layer]]
 
 
-def _as_made(backbone: nn.Module) -> None:
-    """Leave a backbone as it is."""
-
-
 def _kaiming_normal(backbone: nn.Module) -> None:
     for part in backbone.modules():
         if isinstance(part, nn.Conv2d):
@@ -68,7 +64,7 @@ def _kaiming_normal(backbone: nn.Module) -> None:
 
 
 STARTS: Mapping[str, Start] = {
-    "pytorch": Start(_as_made, LAYERS),
+    "pytorch": Start(lambda backbone: None, LAYERS),
     "authors": Start(
         _kaiming_normal, {**LAYERS, "weight_norm": AuthorsWeightNorm, "cosine": AuthorsCosine}
     ),
