@@ -187,7 +187,7 @@ def test_after_an_error_the_same_store_goes_on(
     with open_store(tmp_path) as store:
         store.plan({"one": RUN, "two": RUN | {"order": 1}})
         with monkeypatch.context() as patch:
-            patch.setattr("lastlayer.results.store.seal_runs", fail)
+            patch.setattr("lastlayer.results.store.seal", fail)
             with pytest.raises(error):
                 store.save([Record("one", DONE, {})])
         store.save([Record("two", DONE, {})])

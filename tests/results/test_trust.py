@@ -18,7 +18,7 @@ from test_store import DONE, RUN
 from lastlayer.errors import BusyError, FileFormatError, LastLayerError
 from lastlayer.results import load_study, results_file
 from lastlayer.results.blobs import MOST, digest, pack
-from lastlayer.results.store import FILE, Record, open_store, seal_data, seal_runs
+from lastlayer.results.store import FILE, Record, open_store, seal
 
 ABOUT = {"names": {"y": ["a", "b"]}, "origin": {}, "n_train": 9, "n_test": 3, "in_features": 2}
 CURVE = np.arange(60, dtype=np.int32).reshape(6, 10)
@@ -173,8 +173,8 @@ def reseal(folder: Path) -> None:
             arrays = json.dumps({name: digest(tuple(packed)) for name, *packed in rows})
             cursor.execute("UPDATE run SET arrays = ? WHERE id = ?", (arrays, run))
         cursor.execute("UPDATE run SET checksum = NULL")
-        seal_runs(cursor)
-        seal_data(cursor)
+        seal(cursor, "run", "id", "WHERE checksum IS NULL")
+        seal(cursor, "data", "name")
 
 
 @pytest.mark.parametrize(

@@ -123,16 +123,8 @@ def epochs_per_task(by_task: Floats, order: Sequence[int]) -> int:
 def accuracy_since_learned(by_task: Floats, order: Sequence[int], nth: int = 0) -> Floats:
     """Return the accuracy on the nth task after its last epoch and after each epoch that follows.
 
-    With ``nth=0`` this is the appendix's figure of the first task in a lifelong scenario.
-
-    Args:
-        by_task: (…, 1 + T·E, T) accuracies before training, then after each of E epochs of each
-            task in turn; columns are tasks by their number.
-        order: The number of each task, in the order of training.
-        nth: Which task, in the order of training, from 0.
-
-    Returns:
-        (…, 1 + (T − 1 − nth)·E)
+    That is (…, 1 + (T − 1 − nth)·E); arguments are those of ``after_each_task``, and tasks count
+    from 0. With ``nth=0`` this is the appendix's figure of the first task in a lifelong scenario.
 
     >>> by_task = np.array([[0.1, 0.0], [0.2, 0.6], [0.3, 0.9], [0.4, 0.7], [0.8, 0.5]])
     >>> accuracy_since_learned(by_task, order=(1, 0)).tolist()

@@ -196,21 +196,12 @@ def drifts(numbers: Numbers) -> Found:
 def no_bias(numbers: Numbers) -> Found:
     """3: linear_no_bias equals linear in every stream."""
     first, second = "linear_no_bias", "linear"
-    return _all(
-        [
-            part
-            for table in numbers.streams.values()
-            for place, heads in table.items()
-            if first in heads and second in heads
-            for part in _compare(
-                {place[0]: [heads]},
-                first,
-                second,
-                f"{place[0]}: without − with bias",
-                Difference.within,
-            )
-        ]
-    )
+    parts: list[Part] = []
+    for place, heads in (pair for table in numbers.streams.values() for pair in table.items()):
+        if first in heads and second in heads:
+            text = f"{place[0]}: without − with bias"
+            parts += _compare({place[0]: [heads]}, first, second, text, Difference.within)
+    return _all(parts)
 
 
 def masks_incremental(numbers: Numbers) -> Found:
@@ -239,12 +230,9 @@ def _added(cells: Cells, layer: str) -> dict[int, float]:
 def masks_lifelong(numbers: Numbers) -> Found:
     """5: single below none, group equal to none, over layers."""
     cells = _cells(numbers.streams, ["lifelong"], EVERY)
-    return _all(
-        [
-            *_compare(cells, SINGLE, LAYERS, "mean of layers: single − none", Difference.below),
-            *_compare(cells, GROUP, LAYERS, "mean of layers: group − none", Difference.within),
-        ]
-    )
+    single = _compare(cells, SINGLE, LAYERS, "mean of layers: single − none", Difference.below)
+    group = _compare(cells, GROUP, LAYERS, "mean of layers: group − none", Difference.within)
+    return _all([*single, *group])
 
 
 def similarity(numbers: Numbers) -> Found:

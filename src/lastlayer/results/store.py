@@ -6,7 +6,7 @@ leaves what was saved before, and nothing half written.
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +54,7 @@ class Store:
                 "INSERT OR REPLACE INTO data (name, fingerprint, about) VALUES (?, ?, ?)",
                 [(name, mark, json.dumps(known)) for name, (mark, known) in data.items()],
             )
-            seal_data(cursor)
+            seal(cursor, "data", "name")
 
     def references(self) -> dict[str, tuple[str, dict[str, float]]]:
         """Return of each feature set its fingerprint, and what retraining on it was seen to reach.
@@ -86,7 +86,7 @@ class Store:
             new = {digest: columns for digest, columns in wanted.items() if digest not in known}
             for digest, columns in new.items():
                 _insert(cursor, {"digest": digest, "generation": last + 1, **columns})
-            seal_runs(cursor)
+            seal(cursor, "run", "id", "WHERE checksum IS NULL")
             rows = cursor.execute("SELECT digest, generation, state FROM run")
             return {d: (generation, state) for d, generation, state in rows if d in wanted}
 
@@ -101,7 +101,7 @@ class Store:
                 ).fetchone()
                 rows = [(run, name, *content) for name, content in arrays.items()]
                 cursor.executemany("INSERT OR REPLACE INTO array VALUES (?, ?, ?, ?, ?)", rows)
-            seal_runs(cursor, [record.digest for record in records])
+                seal(cursor, "run", "id", "WHERE digest = ?", record.digest)
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
@@ -220,25 +220,9 @@ def _known(name: str) -> str:
     return look_up(name, {column.name: column for column in COLUMNS}, "column").name
 
 
-def seal_runs(cursor: sqlite3.Cursor, digests: Iterable[str] | None = None) -> None:
-    """Write the checksums of these runs; None: of all runs that lack one."""
-    if digests is None:
-        rows = cursor.execute("SELECT * FROM run WHERE checksum IS NULL").fetchall()
-    else:
-        query = "SELECT * FROM run WHERE digest = ?"
-        rows = [row for d in digests for row in cursor.execute(query, (d,)).fetchall()]
-    names = _names(cursor, "run")
-    place = names.index("id")
-    sealed = [(checksum(names, row), row[place]) for row in rows]
-    cursor.executemany("UPDATE run SET checksum = ? WHERE id = ?", sealed)
-
-
-def seal_data(cursor: sqlite3.Cursor) -> None:
-    """Write the checksum of the stored facts about the data."""
-    names, rows = _names(cursor, "data"), cursor.execute("SELECT * FROM data").fetchall()
-    sealed = [(checksum(names, row), row[names.index("name")]) for row in rows]
-    cursor.executemany("UPDATE data SET checksum = ? WHERE name = ?", sealed)
-
-
-def _names(cursor: sqlite3.Cursor, table: str) -> list[str]:
-    return [column[0] for column in cursor.execute(f"SELECT * FROM {table} LIMIT 0").description]
+def seal(cursor: sqlite3.Cursor, table: str, key: str, which: str = "", *values: str) -> None:
+    """Write the checksums of the rows of a table; ``which``: of those that SQL selects."""
+    rows = cursor.execute(f"SELECT * FROM {table} {which}", values).fetchall()
+    names = [column[0] for column in cursor.description]
+    sealed = [(checksum(names, row), row[names.index(key)]) for row in rows]
+    cursor.executemany(f"UPDATE {table} SET checksum = ? WHERE {key} = ?", sealed)

@@ -25,7 +25,7 @@ from lastlayer.scenarios import Scenario
 from lastlayer.study.head_run import Run
 from lastlayer.study.result import Failure, Outcome
 from lastlayer.study.run import Forecast, Work
-from lastlayer.study.run_group import Group, gather, repeats
+from lastlayer.study.same_data import SameData, gather, repeats
 from lastlayer.study.units import RULES, Division, Unit
 
 T = TypeVar("T")
@@ -79,20 +79,20 @@ def make_heads(
     (``Result.insight``); ``memory``: as in ``execute``.
     """
     device, done = choose_device(work.device), work.done
-    groups: dict[object, list[Run]] = defaultdict(list)
+    together: dict[object, list[Run]] = defaultdict(list)
     for run in work.runs:
-        groups[run.features, run.scenario, run.preset, run.subset].append(run)
+        together[run.features, run.scenario, run.preset, run.subset].append(run)
     cost_of = costs_of(work.runs, work.data)
     total = sum(cost_of[run] for run in work.runs if not done(run))
     settled, meter = 0, Meter(total, work.progress)
     # The clock starts: what is half done when heads first report is not forgotten.
     meter.reach(0)
-    for runs in groups.values():
+    for runs in together.values():
         if all(map(done, runs)):
             continue
         left = [run for run in runs if not done(run)]
         try:
-            group = gather(runs, look_up(runs[0].features, work.data, "features"), device)
+            shared = gather(runs, look_up(runs[0].features, work.data, "features"), device)
         except LastLayerError as error:
             yield [Failure(run, str(error)) for run in left]
         else:
@@ -100,24 +100,24 @@ def make_heads(
             budget = (costs.default_memory(device) if memory is None else memory) // threads
             units = [
                 unit
-                for unit in Division(group, cost_of, meter, budget, analyse).units(threads)
+                for unit in Division(shared, cost_of, meter, budget, analyse).units(threads)
                 if not all(done(runs[number]) for number in unit.numbers)
             ]
             # One core each holds for NumPy too, whose own threads would wait for each other.
             with blas_threads(1) if threads > 1 else nullcontext():
-                yield from as_done(partial(_make, group), units, min(threads, len(units)))
+                yield from as_done(partial(_make, shared), units, min(threads, len(units)))
         settled += sum(cost_of[run] for run in left)
         # Whatever the estimates of its units came to.
         meter.reach(settled)
 
 
-def _make(group: Group, unit: Unit) -> list[Outcome]:
+def _make(shared: SameData, unit: Unit) -> list[Outcome]:
     """Make a unit of runs, and turn its scores, or its error, into their outcomes."""
     try:
         scores = unit.make()
-        return [group.result(*pair) for pair in zip(unit.numbers, scores, strict=True)]
+        return [shared.result(*pair) for pair in zip(unit.numbers, scores, strict=True)]
     except LastLayerError as error:
-        return [Failure(group.runs[number], str(error)) for number in unit.numbers]
+        return [Failure(shared.runs[number], str(error)) for number in unit.numbers]
 
 
 def as_done(work: Callable[[T], R], pieces: Iterable[T], threads: int) -> Iterator[R]:

@@ -62,13 +62,15 @@ class Run:
             raise OptionError(
                 f"a subset goes with scenario 'iid' only, got one with '{self.scenario}'"
             )
-        written = {"head": base, "lr": _rate(base, self.lr), **numbers, **self._options(base)}
+        written = {"head": base, **numbers, **self._options(base)}
         for name, value in written.items():
             object.__setattr__(self, name, value)
 
-    def _options(self, head: str) -> dict[str, str | int | None]:
-        """Return the start, gain and batch size in use, so that a run has only one name."""
+    def _options(self, head: str) -> dict[str, str | float | None]:
+        """Return the learning rate, start, gain and batch size in use: a run has only one name."""
         card = card_of(head)
+        if self.lr is not None and not card.by_gradient:
+            raise OptionError(f"'{head}' takes no learning rate, got {self.lr}")
         for name in ("start", "gain"):
             expect(getattr(self, name), (str, type(None)), name, "text")
         if self.start is not None and self.preset == "exact":
@@ -78,6 +80,7 @@ class Run:
         given = BATCH_SIZE if self.batch_size is None else self.batch_size
         size = whole(given, "batch_size", 2, MOST_BATCH)
         return {
+            "lr": card.rate(self.lr) if card.by_gradient else None,
             "start": card.start(self.start) if self.preset == "paper" else None,
             "gain": card.gain(self.gain),
             "batch_size": size if card.by_gradient else None,
@@ -144,12 +147,3 @@ class Run:
             for name, value in values.items()
             if value not in (None, usual[name])
         )
-
-
-def _rate(head: str, lr: float | None) -> float | None:
-    """Return the learning rate in use, so that a run has only one name."""
-    if not card_of(head).by_gradient:
-        if lr is not None:
-            raise OptionError(f"'{head}' takes no learning rate, got {lr}")
-        return None
-    return card_of(head).rate(lr)

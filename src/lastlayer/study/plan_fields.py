@@ -15,7 +15,7 @@ from lastlayer.study.head_run import MOST_BATCH, MOST_DRAWN, MOST_SEED
 MOST_SEEDS = 10_000  # of a plan or a block
 MOST_TASKS = 1_000_000
 # Names that stand for several heads.
-GROUPS: dict[str, Callable[[], tuple[str, ...]]] = {"paper": lambda: PAPER_HEADS, "all": all_heads}
+SEVERAL: dict[str, Callable[[], tuple[str, ...]]] = {"paper": lambda: PAPER_HEADS, "all": all_heads}
 
 
 def _many(value: Any) -> Any:
@@ -78,7 +78,7 @@ def _heads(value: Any) -> Any:
     """Return a list of heads; "paper" and "all" stand for the paper's heads and for all heads."""
     named: list[Any] = []
     for name in _many(value):
-        named += GROUPS[name]() if isinstance(name, str) and name in GROUPS else [name]
+        named += SEVERAL[name]() if isinstance(name, str) and name in SEVERAL else [name]
     return list(dict.fromkeys(named)) if all(isinstance(n, str) for n in named) else named
 
 

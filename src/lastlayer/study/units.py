@@ -1,4 +1,4 @@
-"""Units of work: runs of a group that are made at once, each unit independent of the others."""
+"""Units of work: runs on the same data that are made at once, each unit independent of others."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,14 +13,14 @@ from lastlayer.evaluate.fleet_plan import Fleet, Job, plan
 from lastlayer.evaluate.one_pass import KEPT, feed
 from lastlayer.evaluate.pool import Rules, Score
 from lastlayer.study.head_run import Run
-from lastlayer.study.run_group import Group
+from lastlayer.study.same_data import SameData
 
 RULES = Rules()
 
 
 @dataclass(frozen=True)
 class Unit:
-    """The numbers of runs in their group, and the work that returns their scores in that order."""
+    """Places of runs among those on their data, and the work that returns their scores in order."""
 
     numbers: list[int]
     make: Callable[[], Iterable[Score]]
@@ -29,9 +29,9 @@ class Unit:
 
 @dataclass(frozen=True)
 class Division:
-    """How the runs of a group are divided: gradient heads into fleets, others by head."""
+    """How runs on the same data are divided: gradient heads into fleets, others by head."""
 
-    group: Group
+    shared: SameData
     costs: Mapping[Run, int]
     meter: Meter  # in costs
     memory: int  # bytes that each unit may take besides the data
@@ -43,22 +43,22 @@ class Division:
         Runs that are trained together have one batch size. Threads that take one unit after the
         other then end at nearly the same time.
         """
-        schedules = self.group.schedules
+        schedules = self.shared.schedules
         place = {key: i for i, key in enumerate(dict.fromkeys(map(id, schedules)))}
         parts: dict[tuple[str | int | None, int], list[int]] = defaultdict(list)
-        for number, (run, schedule) in enumerate(zip(self.group.runs, schedules, strict=True)):
+        for number, (run, schedule) in enumerate(zip(self.shared.runs, schedules, strict=True)):
             kind = run.batch_size if run.by_gradient else run.head
             parts[kind, place[id(schedule)] % threads].append(number)
         units: list[Unit] = []
         for numbers in parts.values():
-            if self.group.runs[numbers[0]].by_gradient:
+            if self.shared.runs[numbers[0]].by_gradient:
                 units += self._fleets(numbers)
             else:
                 units.append(Unit(numbers, partial(self._feed, numbers), self._cost(numbers)))
         return sorted(units, key=lambda unit: -unit.cost)
 
     def _cost(self, numbers: Iterable[int]) -> int:
-        return sum(self.costs[self.group.runs[number]] for number in numbers)
+        return sum(self.costs[self.shared.runs[number]] for number in numbers)
 
     def _counting(self, numbers: Iterable[int], samples: int) -> Callable[[int], None]:
         """Return a function that counts each of so many samples as its share of the cost."""
@@ -67,11 +67,11 @@ class Division:
 
     def _feed(self, numbers: list[int]) -> list[Score]:
         """Show streams to heads of one name that learn in one pass."""
-        schedules = [self.group.schedules[number] for number in numbers]
-        run = self.group.runs[numbers[0]]
+        schedules = [self.shared.schedules[number] for number in numbers]
+        run = self.shared.runs[numbers[0]]
         seen = sum(len(rows) for schedule in schedules for rows in schedule.tasks)
         return feed(
-            self.group.pool,
+            self.shared.pool,
             schedules,
             run.head,
             run.preset,
@@ -83,17 +83,17 @@ class Division:
 
     def _fleets(self, numbers: list[int]) -> Iterator[Unit]:
         """Put gradient heads into as few fleets as the memory allows."""
-        runs = [self.group.runs[number] for number in numbers]
+        runs = [self.shared.runs[number] for number in numbers]
         rules = replace(RULES, batch_size=runs[0].batch_size or RULES.batch_size)
         jobs = [
             Job(
-                self.group.schedules[number],
+                self.shared.schedules[number],
                 Member(run.head, run.mask, run.lr, run.seed, run.start, run.gain),
             )
             for number, run in zip(numbers, runs, strict=True)
         ]
         try:
-            fleets = plan(jobs, self.group.pool, rules, self.memory)
+            fleets = plan(jobs, self.shared.pool, rules, self.memory)
         except LastLayerError as error:
             yield Unit(numbers, partial(_refuse, error), cost=0)
             return
@@ -108,10 +108,10 @@ class Division:
     ) -> Iterable[Score]:
         seen = sum(s.repeat * len(rows) for s in fleet.schedules for rows in s.tasks)
         scores = train_fleet(
-            self.group.pool,
+            self.shared.pool,
             fleet.schedules,
             members,
-            self.group.runs[0].preset,
+            self.shared.runs[0].preset,
             rules,
             self._counting(numbers, rules.epochs * seen),
             keep_vectors=self.analyse,

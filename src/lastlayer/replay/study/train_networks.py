@@ -165,17 +165,8 @@ def _rate(run: NetworkRun, n: int, device: torch.device) -> float:
     x = torch.zeros(size, 3, 32, 32, dtype=torch.uint8)
     pool = make_image_pool(x, torch.arange(size) % 10, x, torch.arange(size) % 10).to(device)
     order = torch.arange(size).repeat(STEPS)
-    learners = [
-        Learner(
-            Network(run.head, run.mask, 1.0, seed),
-            pool,
-            backbone,
-            rules.optimizer,
-            rules.lr,
-            run.options,
-        )
-        for seed in range(n)
-    ]
+    how = (pool, backbone, rules.optimizer, rules.lr, run.options)
+    learners = [Learner(Network(run.head, run.mask, 1.0, seed), *how) for seed in range(n)]
     trainer = trainer_for(learners, size, len(order), run.options)
     trainer.take_epoch(learners, [order] * n)  # sets things up
     start = perf_counter()

@@ -1,4 +1,4 @@
-"""What runs of the same features, scenario, preset and subset share: training and test samples."""
+"""Runs on the same data, and what they share: training and test samples, and orders of them."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ VISITS = 50_000  # samples that a gradient head sees in each epoch, where data a
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """Runs that draw from one pool."""
+class SameData:
+    """Runs that draw from one pool: of the same features, scenario, preset and subset."""
 
     runs: Sequence[Run]
     pool: Pool
@@ -81,7 +81,7 @@ def _analyse(
     }
 
 
-def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:
+def gather(runs: Sequence[Run], data: Features, device: torch.device) -> SameData:
     """Bring the data of runs that share them to the device, and lay out their schedules."""
     first = runs[0].scenario.build(data, order=0)
     y, test_y = data.train.labels[first.label], data.test.labels[first.label]
@@ -97,7 +97,7 @@ def gather(runs: Sequence[Run], data: Features, device: torch.device) -> Group:
         for key, (schedule, _) in made.items()
     }
     of_runs = [made[run.order, run.seed] for run in runs]
-    return Group(
+    return SameData(
         runs=runs,
         pool=pool.to(device),
         schedules=[schedule for schedule, _ in of_runs],
