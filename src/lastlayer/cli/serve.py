@@ -80,9 +80,12 @@ def serve(
 
     tokens = guard.read_tokens(token_file) if token_file else {}
     place = server.listen(host, port)
+    # What a watch is to promise; none: there is to be none that there is not yet.
+    asked = {"false_alarms": false_alarms, "rows": between}
+    promise = {name: value for name, value in asked.items() if value is not None} or None
     found = _open(store, heads or [], replica, fresh=fresh, unknown=unknown,
                   labels=_labels(labels), pending=_seconds(pending), on_alarm=on_alarm,
-                  watch=_promise(false_alarms, between))  # fmt: skip
+                  watch=promise)  # fmt: skip
 
     def ready() -> None:
         for name, head in found.items():
@@ -149,12 +152,6 @@ def _labels(text: str) -> str | int:
     if not (text.isascii() and text.isdigit()):
         raise OptionError(f"--labels must be open, known or a number, got {text}")
     return int(text)
-
-
-def _promise(false_alarms: float | None, between: float | None) -> dict[str, float] | None:
-    """Return what a watch is to promise; None: there is to be none that there is not yet."""
-    asked = {"false_alarms": false_alarms, "rows": between}
-    return {name: value for name, value in asked.items() if value is not None} or None
 
 
 def _seconds(text: str) -> float:

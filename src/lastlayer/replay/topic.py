@@ -96,16 +96,14 @@ def masking_gain(study: Study) -> pl.DataFrame | None:
     for key, part in pairs.group_by(list(GAINED)):
         found = paired_difference(*(100 * part[name].to_numpy() for name in ("final", "without")))
         rows.append((*key, found.mean, found.low, found.high, found.n))
-    table = rows_as(GAINED | numbers("mean", "low", "high") | integers("runs"), rows)
-    return in_order(table, "stream", "balance", *HEAD, "epochs", "setting")
+    return in_order(rows_as(GAIN, rows), "stream", "balance", *HEAD, "epochs", "setting")
 
 
 GAINED = (
     texts(*STREAM, "stream", "setting") | integers("epochs") | numbers("balance") | texts(*HEAD)
 )
-MASKING_GAIN = Sheet(
-    "masking_gain", GAINED | numbers("mean", "low", "high") | integers("runs"), masking_gain
-)
+GAIN = GAINED | numbers("mean", "low", "high") | integers("runs")
+MASKING_GAIN = Sheet("masking_gain", GAIN, masking_gain)
 LOST = (f"{begin}_{cause}" for begin in ("lost_to", "lost_share") for cause in LOSS_PARTS)
 REPLAY = Sheet(
     "replay",

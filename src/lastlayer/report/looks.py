@@ -23,16 +23,9 @@ SPARE = ("#cc00aa", "#cc0044", "#556600", "#554488", "#6644cc", "#005566",
 DASHES: dict[str, list[int]] = {"none": [1, 0], "group": [7, 3], "single": [2, 2]}
 MANY = 10  # heads; more are not all drawn at first
 FIRST = (  # of the paper's heads, what is seen at first where a chart holds many
-    "linear",
-    "linear+single",
-    "weight_norm",
-    "weight_norm+single",
-    "cosine",
-    "cosine+single",
-    "knn",
-    "mean",
-    "slda",
-)
+    "linear", "linear+single", "weight_norm", "weight_norm+single", "cosine", "cosine+single",
+    "knn", "mean", "slda",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,20 +23,24 @@ class Split(Protocol):
     """What a scenario needs from a split: named columns of labels, one of them primary."""
 
     @property
-    def labels(self) -> Mapping[str, Tensor]: ...  # noqa: D102
+    def labels(self) -> Mapping[str, Tensor]:
+        """Each (n,) int64."""
 
     @property
-    def label(self) -> str: ...  # noqa: D102
+    def label(self) -> str:
+        """The primary column."""
 
 
 class Data(Protocol):
     """What a scenario needs from the data: a training and a test split."""
 
     @property
-    def train(self) -> Split: ...  # noqa: D102
+    def train(self) -> Split:
+        """The training rows."""
 
     @property
-    def test(self) -> Split: ...  # noqa: D102
+    def test(self) -> Split:
+        """The test rows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -105,16 +105,8 @@ def one_of(names: Iterable[str], kind: str) -> PlainValidator:
 Many = BeforeValidator(_many)
 _Some = Field(min_length=1)
 Seeds = Annotated[tuple[int, ...], PlainValidator(read_seeds)]
-Scenarios = Annotated[
-    tuple[Annotated[ScenarioSpec, PlainValidator(_scenario)], ...],
-    Many,
-    Field(min_length=1),
-]
-Heads = Annotated[
-    tuple[Annotated[str, PlainValidator(_head)], ...],
-    BeforeValidator(_heads),
-    Field(min_length=1),
-]
+Scenarios = Annotated[tuple[Annotated[ScenarioSpec, PlainValidator(_scenario)], ...], Many, _Some]
+Heads = Annotated[tuple[Annotated[str, PlainValidator(_head)], ...], BeforeValidator(_heads), _Some]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Starts = Annotated[tuple[Annotated[str, one_of(STARTS, "start")], ...], Many, _Some]
 Gains = Annotated[tuple[Annotated[str, one_of(GAINS, "gain")], ...], Many, _Some]

@@ -155,10 +155,9 @@ def read_plan(name: str) -> tuple[Plan, str]:
             return Plan.model_validate(tomllib.loads(text)), text
         except ValidationError as error:
             slips = [_slip(slip) for slip in error.errors()[:MOST_SLIPS]]
-            more = [f"and {error.error_count() - MOST_SLIPS} more"][
-                : error.error_count() > MOST_SLIPS
-            ]
-            raise PlanError(f"{path}: {'; '.join(slips + more)}") from None
+            if (more := error.error_count() - MOST_SLIPS) > 0:
+                slips.append(f"and {more} more")
+            raise PlanError(f"{path}: {'; '.join(slips)}") from None
         except RecursionError:
             raise PlanError(f"{path} is not a plan: lists or tables nested too deeply") from None
         except ValueError as error:

@@ -6,12 +6,6 @@ from lastlayer.replay.training.options import AUTHORS, TrainingOptions
 from lastlayer.replay.training.train import ReplayRules, TaskEnd, train_replay
 
 __all__ = [
-    "AUTHORS",
-    "ImagePool",
-    "Network",
-    "ReplayRules",
-    "TaskEnd",
-    "TrainingOptions",
-    "make_image_pool",
-    "train_replay",
-]
+    "AUTHORS", "ImagePool", "Network", "ReplayRules", "TaskEnd", "TrainingOptions",
+    "make_image_pool", "train_replay",
+]  # fmt: skip

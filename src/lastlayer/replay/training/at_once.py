@@ -101,17 +101,14 @@ def trainer_for(
     worth = len(learners) > 1 and learners[0].pool.x.is_cuda and lower
     if learners and (worth if options.grouped is None else options.grouped):
         try:
-            return Grouped(_grouped_net(learners), batch_size)
+            pool = learners[0].pool
+            nets = [learner.net[:1] for learner in learners]  # names as in the whole
+            with PRECISIONS["float32"].convolutions():
+                net = group_nets(nets, pool.normalised(pool.test_x[:1]))
+            return Grouped(net, batch_size)
         except NotGroupableError as error:
             if options.grouped:
                 raise OptionError(
                     f"the backbone cannot be grouped: {error}; leave out grouped=True"
                 ) from None
     return SideBySide(learners, batch_size, longest)
-
-
-def _grouped_net(learners: Sequence[Learner]) -> GroupedNet:
-    nets = [learner.net[:1] for learner in learners]  # names as in the whole
-    pool = learners[0].pool
-    with PRECISIONS["float32"].convolutions():
-        return group_nets(nets, pool.normalised(pool.test_x[:1]))

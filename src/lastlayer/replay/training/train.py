@@ -16,7 +16,7 @@ from lastlayer.errors import OptionError
 from lastlayer.replay.training.at_once import Grouped, SideBySide, trainer_for
 from lastlayer.replay.training.image_pool import ImagePool
 from lastlayer.replay.training.learner import OPTIMIZERS, Learner, MakeBackbone, Network
-from lastlayer.replay.training.options import PRECISIONS, TrainingOptions
+from lastlayer.replay.training.options import PRECISIONS, Precision, TrainingOptions
 from lastlayer.replay.training.replay_stream import ReplayStream, check_tasks
 
 KIND = "checkpoint"
@@ -242,9 +242,8 @@ def train_replay(
     longest = max((len(task) for each in trainees for task in each.stream.rows), default=0)
     trainer = trainer_for(learners, rules.batch_size, longest, options)
     on_epoch, on_found = (tell or (lambda images: None) for tell in (on_epoch, on_found))
-    stop = stop or (lambda: False)
-    run = _Run(trainees, trainer, len(rows), rules.epochs, on_epoch, on_found, stop)
-    return run.ends(options.precision)
+    stop, precision = stop or (lambda: False), PRECISIONS[options.precision]
+    return _ends(trainees, trainer, len(rows), rules.epochs, precision, on_epoch, on_found, stop)
 
 
 def _check_backbones(learners: Sequence[Learner]) -> None:
@@ -272,51 +271,39 @@ def _orders(
     return orders
 
 
-@dataclass
-class _Run:
-    """Networks on their way through all tasks."""
-
-    trainees: list[Trainee]
-    trainer: SideBySide | Grouped
-    n_tasks: int
-    n_epochs: int
-    on_epoch: Callable[[int], None]
-    on_found: Callable[[int], None]
-    stop: Callable[[], bool]
-
-    def ends(self, precision: str) -> Iterator[TaskEnd]:
-        """Train, and yield every network's end of each task."""
-        convolutions = PRECISIONS[precision].convolutions
-        for task in range(self.n_tasks):
-            self._begin(task)
-            for epoch in range(self.n_epochs):
-                with convolutions():
-                    trained = self._take_epoch(task, epoch)
-                if trained and self.stop():
-                    for trainee in self.trainees:
-                        trainee.keep(task)
-                    return
-            for trainee in self.trainees:
-                with convolutions():
-                    end = trainee.end(task)
-                yield end
-
-    def _begin(self, task: int) -> None:
-        for trainee in self.trainees:
+def _ends(
+    trainees: Sequence[Trainee],
+    trainer: SideBySide | Grouped,
+    tasks: int,
+    epochs: int,
+    precision: Precision,
+    on_epoch: Callable[[int], None],
+    on_found: Callable[[int], None],
+    stop: Callable[[], bool],
+) -> Iterator[TaskEnd]:
+    """Train networks through all tasks, and yield every one's end of each task."""
+    for task in range(tasks):
+        for trainee in trainees:
             trainee.begin(task)
             for _ in trainee.right:
-                self.on_found(len(trainee.stream.rows[task]))
-
-    def _take_epoch(self, task: int, epoch: int) -> bool:
-        """Train an epoch of the networks that still need it; return whether there were any."""
-        behind = [trainee for trainee in self.trainees if len(trainee.right) == epoch]
-        orders = [trainee.stream.order(task, epoch) for trainee in behind]
-        self.trainer.take_epoch([trainee.learner for trainee in behind], orders)
-        for trainee in behind:
-            trainee.end_epoch(task)
-        for order in orders:
-            self.on_epoch(len(order))
-        return bool(behind)
+                on_found(len(trainee.stream.rows[task]))
+        for epoch in range(epochs):
+            behind = [trainee for trainee in trainees if len(trainee.right) == epoch]
+            orders = [trainee.stream.order(task, epoch) for trainee in behind]
+            with precision.convolutions():
+                trainer.take_epoch([trainee.learner for trainee in behind], orders)
+                for trainee in behind:
+                    trainee.end_epoch(task)
+            for order in orders:
+                on_epoch(len(order))
+            if behind and stop():
+                for trainee in trainees:
+                    trainee.keep(task)
+                return
+        for trainee in trainees:
+            with precision.convolutions():
+                end = trainee.end(task)
+            yield end
 
 
 def _fingerprints(pool: ImagePool, tasks: Sequence[Tensor]) -> dict[str, str]:

@@ -21,9 +21,8 @@ from lastlayer.results import Study
 CLASSES = 50  # of a table, at most: those in the greatest danger
 PAIRS = 10
 PAIR = integers("class") | texts("class_name") | integers("vector") | texts("vector_name")
-MAPS: Mapping[
-    str, tuple[str, Literal["viridis", "oranges"]]
-] = {  # column → title, colours from low to high
+Scheme = Literal["viridis", "oranges"]
+MAPS: Mapping[str, tuple[str, Scheme]] = {  # column → title, colours from low to high
     "between": ("angle between vectors, °", "viridis"),
     "to_data": ("angle of data to vectors, °", "viridis"),
     "risk": ("interference risk", "oranges"),

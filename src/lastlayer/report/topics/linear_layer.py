@@ -24,19 +24,13 @@ TASK = 45  # the task that the paper's figure 2 shows, where there are as many
 DIMENSIONS = 50
 CLASSES = 50  # of a table, at most: those that change most
 NORM = (
-    texts(*WHAT)
-    | integers("class")
-    | texts("class_name")
-    | integers("tasks_ago")
+    texts(*WHAT) | integers("class") | texts("class_name") | integers("tasks_ago")
     | numbers("norm", "bias", "bias_change")
-)
+)  # fmt: skip
 CHANGE = (
-    texts(*WHAT)
-    | integers("task", "class")
-    | texts("class_name")
-    | integers("dimension")
+    texts(*WHAT) | integers("task", "class") | texts("class_name") | integers("dimension")
     | numbers("change")
-)
+)  # fmt: skip
 MEASURES = {
     "norm": "norm at the end",
     "bias": "bias at the end",
