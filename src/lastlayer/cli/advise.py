@@ -109,11 +109,7 @@ def advise(
 
 
 def _next(
-    advice: "Advice",
-    features: str,
-    scenario: str,
-    embedding: str | None,
-    label: str | None,
+    advice: "Advice", features: str, scenario: str, embedding: str | None, label: str | None
 ) -> str:
     """Return the command that fits the advised head, complete; ``label``: unless it is the usual.
 

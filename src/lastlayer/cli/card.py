@@ -3,25 +3,24 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from lastlayer.catalogue import HEADS, full_name, in_plain_words
 from lastlayer.cli.text import count, describe_calibration
 from lastlayer.core.names import class_name, first_few, printable
-
-if TYPE_CHECKING:
-    from lastlayer.estimator import HeadClassifier
-    from lastlayer.heads import Head
-    from lastlayer.heads.reference import Reference
-    from lastlayer.report.table import Cell
+from lastlayer.data.made_by import in_words
+from lastlayer.estimator import HeadClassifier
+from lastlayer.heads import Head
+from lastlayer.heads.reference import Reference
+from lastlayer.live.service.about import interval
+from lastlayer.live.watch import Watch
+from lastlayer.report.table import Cell, Table, number, words
+from lastlayer.report.table_text import markdown, plain
 
 HIDDEN = ("seed", "mask")  # options that say nothing of a head, or that its name says
 
 
 def card_of_head(file: Path, listed: int | None) -> str:
     """Return the card of the head in a file, with so many of its classes; None: with all."""
-    from lastlayer.catalogue import full_name
-    from lastlayer.estimator import HeadClassifier
-
     clf = HeadClassifier.load(file)
     name = full_name(clf.head_.name, str(clf.head_.options.get("mask", "none")))
     parts = {
@@ -37,10 +36,7 @@ def card_of_head(file: Path, listed: int | None) -> str:
     return "\n\n".join([f"# Card of {_text(file.name)}: {name}", *sections]) + "\n"
 
 
-def _kind(file: Path, clf: "HeadClassifier") -> Iterator[str]:
-    from lastlayer.catalogue import HEADS, in_plain_words
-    from lastlayer.data.made_by import in_words
-
+def _kind(file: Path, clf: HeadClassifier) -> Iterator[str]:
     head, known = clf.head_, HEADS.get(clf.head_.name)
     if known is not None:
         yield f"- Head: `{head.name}`, after {_text(known.source)}. It {in_plain_words(head.name)}."
@@ -56,7 +52,7 @@ def _kind(file: Path, clf: "HeadClassifier") -> Iterator[str]:
     yield f"- File: {file.stat().st_size:,} bytes, SHA-256 `{digest}`."
 
 
-def _learned(clf: "HeadClassifier", listed: int | None) -> Iterator[str]:
+def _learned(clf: HeadClassifier, listed: int | None) -> Iterator[str]:
     head = clf.head_
     for sentence in clf.origin_ or ["From what, is not recorded: it learned from arrays."]:
         yield f"- {_text(sentence[:1].upper() + sentence[1:])}{'' if sentence[-1:] == '.' else '.'}"
@@ -73,11 +69,8 @@ def _learned(clf: "HeadClassifier", listed: int | None) -> Iterator[str]:
     yield _classes(head, listed)
 
 
-def _classes(head: "Head", listed: int | None) -> str:
+def _classes(head: Head, listed: int | None) -> str:
     """Return a table of classes: their rows, how they were judged, and which it has not."""
-    from lastlayer.report.table import Table, number, words
-    from lastlayer.report.table_text import markdown
-
     names = head.class_names or [str(c) for c in range(head.n_classes)]
     counts, seen, reference = head.class_counts, head.seen.tolist(), _reference(head)
     header = ["class", "rows learned"]
@@ -99,24 +92,18 @@ def _classes(head: "Head", listed: int | None) -> str:
     return markdown(Table(("classes",), caption, tuple(header), rows)).rstrip()
 
 
-def _whole(n: float) -> "Cell":
+def _whole(n: float) -> Cell:
     """Return a cell with a count, which is whole unless rows weigh."""
-    from lastlayer.report.table import Cell
-
     return Cell(f"{n:,.10g}", n)
 
 
-def _reference(head: "Head") -> "Reference | None":
+def _reference(head: Head) -> Reference | None:
     """Return the rows that it was calibrated with, summed up, if its file has them."""
-    from lastlayer.heads.reference import Reference
-
     found = head.calibration
     return None if found is None or not found.reference else Reference.read(found.reference)
 
 
-def _judged(head: "Head") -> Iterator[str]:
-    from lastlayer.live.service.about import interval
-
+def _judged(head: Head) -> Iterator[str]:
     reference, judged = _reference(head), head.records.get("judged", {})
     if reference is not None:
         n = int(reference.rows.sum())
@@ -137,7 +124,7 @@ def _judged(head: "Head") -> Iterator[str]:
         )
 
 
-def _calibration(head: "Head") -> Iterator[str]:
+def _calibration(head: Head) -> Iterator[str]:
     found = head.calibration
     if found is None:
         yield "- It is not calibrated: its probabilities are its own, and it knows no strange rows."
@@ -151,9 +138,7 @@ def _calibration(head: "Head") -> Iterator[str]:
             yield f"- Novelty beyond which a row is unknown, by share of known rows: {shown}."
 
 
-def _watch(clf: "HeadClassifier") -> Iterator[str]:
-    from lastlayer.live.watch import Watch
-
+def _watch(clf: HeadClassifier) -> Iterator[str]:
     if "watch" not in clf.head_.records:
         yield "- Nobody watches it."
         return
@@ -162,7 +147,7 @@ def _watch(clf: "HeadClassifier") -> Iterator[str]:
             yield f"{'  ' * line.startswith(' ')}- {_text(line)}"
 
 
-def _abilities(head: "Head") -> Iterator[str]:
+def _abilities(head: Head) -> Iterator[str]:
     can = head.abilities
     keeps = "every row that it has learned" if can.keeps_samples else "no row, only sums of them"
     if head.passes is None:
@@ -179,7 +164,7 @@ def _abilities(head: "Head") -> Iterator[str]:
         yield f"- What forgetting proves: {_text(head.proof)}."
 
 
-def _use(file: Path, head: "Head") -> Iterator[str]:
+def _use(file: Path, head: Head) -> Iterator[str]:
     known = head.calibration is not None and not head.calibration.stale
     yield "```sh"
     yield f"lastlayer predict {file.name} ROWS --out labels.csv{' --unknown 0.05' * known}"
@@ -191,6 +176,4 @@ def _use(file: Path, head: "Head") -> Iterator[str]:
 
 def _text(text: str) -> str:
     """Return text without control characters and markup."""
-    from lastlayer.report.table_text import plain
-
     return plain(printable(text))

@@ -30,7 +30,6 @@ def show(
     ] = False,
 ) -> None:
     """Show what a file is: its kind, size, classes and counts, and what can be done with it."""
-    from lastlayer.cli.card import card_of_head
     from lastlayer.core.tensor_files import kind_of_file
     from lastlayer.data.tables import SUFFIXES
 
@@ -46,6 +45,8 @@ def show(
     if card and kind != "head":
         raise OptionError(f"--card is for the file of a head, and {file} is none")
     if card:
+        from lastlayer.cli.card import card_of_head
+
         print(card_of_head(file, None if every else LISTED), end="")
         return
     shown = {"features": _show_features, "head": _show_head}

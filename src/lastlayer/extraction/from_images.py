@@ -233,32 +233,21 @@ class Rows(Dataset[Item]):
         return row, self.transform(image)
 
 
-@dataclass(frozen=True)
 class Frozen:
-    """A network on the device where it computes.
+    """A network on ``cpu``, ``cuda`` or ``auto``, to compute in ``full`` or ``mixed`` precision.
 
-    >>> frozen = Frozen.on(nn.Flatten(), device="cpu", precision="full")
+    >>> frozen = Frozen(nn.Flatten(), device="cpu", precision="full")
     >>> frozen(torch.zeros(2, 3, 4, 4)).shape
     torch.Size([2, 48])
     """
 
-    network: nn.Module
-    device: torch.device
-    mixed: bool  # half precision where that is safe
-
-    @classmethod
-    def on(cls, network: nn.Module, device: str, precision: str) -> "Frozen":
-        """Bring a network to ``cpu``, ``cuda`` or ``auto``, to compute ``full`` or ``mixed``."""
-        place = choose_device(device)
-        mixed = look_up(precision, {"full": False, "mixed": True}, "precision")
-        if mixed and place.type != "cuda":
+    def __init__(self, network: nn.Module, device: str, precision: str) -> None:
+        self.device = choose_device(device)
+        self.on_gpu = self.device.type == "cuda"
+        self.mixed = choice(precision, ("full", "mixed"), "precision") == "mixed"
+        if self.mixed and not self.on_gpu:
             raise OptionError("mixed precision needs a GPU: use precision 'full' on a CPU")
-        return cls(network.to(place).eval(), place, mixed)
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether images must be copied to a GPU."""
-        return self.device.type == "cuda"
+        self.network = network.to(self.device).eval()
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map images (n, …) to features (n, h), on the CPU."""
@@ -291,7 +280,7 @@ class _Prepare:
         workers = self.workers
         if workers is None:
             workers = min(DECODING, cores) if cores > 1 and self.rows.on_disk else 0
-        frozen = Frozen.on(self.network, self.device, self.precision)
+        frozen = Frozen(self.network, self.device, self.precision)
         usual = 128 if frozen.on_gpu else max(1, _PIXELS // self.pixels)
         return partial(self._pieces, frozen, workers), self.batch_size or usual
 

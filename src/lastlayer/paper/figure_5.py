@@ -119,6 +119,7 @@ def masks_section(tables: Tables) -> Section | None:
     paper = pl.col("head").is_in(paper_layers(by_gradient=True))
     heads = tables["by_kind"].filter(paper, pl.col("kind").is_in(kinds))
     layers = averages["layers"].str.split(", ").explode().unique().sort().to_list()
+    as_one = (pl.lit(ALL_LAYERS).alias("head"), pl.col("mask").alias("name"))
     panels = [
         Panel(
             f"Each mask averaged over streams and over {' and '.join(layers)}; lines are "
@@ -127,7 +128,7 @@ def masks_section(tables: Tables) -> Section | None:
                 Figure(
                     ("masks", *part.about),
                     f"Masks, averaged over layers{part.said}",
-                    *_by_mask(part.rows),
+                    *_by_mask(part.rows.with_columns(as_one), "kind", height=75),
                 )
                 for part in starts_of(averages)
             ],
@@ -138,7 +139,7 @@ def masks_section(tables: Tables) -> Section | None:
                 Figure(
                     ("layers-and-masks", str(kind), *mine.about),
                     f"{kind}{mine.said}",
-                    *_layers(part),
+                    *_by_mask(part, "head", height=52),
                 )
                 for mine in starts_of(heads)
                 for (kind,), part in mine.rows.group_by("kind", maintain_order=True)
@@ -185,15 +186,10 @@ def over(table: pl.DataFrame) -> str:
     return " ".join(f"In {kind}: {over}." for kind, over in parts)
 
 
-def _by_mask(table: pl.DataFrame) -> Plot:
-    table = table.with_columns(pl.lit(ALL_LAYERS).alias("head"), pl.col("mask").alias("name"))
-    kinds = table["kind"].unique(maintain_order=True).to_list()
-    return bars(table, "kind", kinds, height=75 * len(kinds), offset="mask")
-
-
-def _layers(part: pl.DataFrame) -> Plot:
-    layers = part["head"].unique(maintain_order=True).to_list()
-    return bars(part, "head", layers, height=52 * len(layers), offset="mask")
+def _by_mask(table: pl.DataFrame, y: str, height: int) -> Plot:
+    """Draw a bar for each mask beside each value of ``y``, which all take so much height."""
+    values = table[y].unique(maintain_order=True).to_list()
+    return bars(table, y, values, height=height * len(values), offset="mask")
 
 
 def _table(table: pl.DataFrame) -> Table:

@@ -71,13 +71,8 @@ def compare(
     expect(data, Features, "data", "Features")
     flag(progress, "progress")
     spec, seeds = _spec(scenario), seeds_of(orders)
-    runs = [
-        _run(spec, head, preset, lr, order)
-        for head in dict.fromkeys(
-            all_heads(len(data.train)) if heads is None else head_names(heads)
-        )
-        for order in seeds
-    ]
+    names = all_heads(len(data.train)) if heads is None else head_names(heads)
+    runs = [_run(spec, head, preset, lr, order) for head in dict.fromkeys(names) for order in seeds]
     if not runs:
         raise OptionError("there must be at least one head and one order to compare, got none")
     return pl.concat([_rows(result) for result in _results(runs, data, device, progress)])

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator
+from itertools import product
 from math import prod
 from pathlib import Path
 from pkgutil import resolve_name
@@ -16,7 +17,6 @@ from lastlayer.core.names import look_up
 from lastlayer.data.load import SHORT
 from lastlayer.errors import MissingFileError, PlanError, UnknownNameError
 from lastlayer.heads.head import Preset
-from lastlayer.scenarios.spec import ScenarioSpec
 from lastlayer.study.head_run import Run
 from lastlayer.study.plan_fields import (
     Batches,
@@ -74,13 +74,16 @@ class Experiment(Strict):
 
     def runs(self, plan: "Plan") -> Iterator[Run]:
         """Yield every combination, seeds last."""
-        for features in self.features:
+        heads = list(self._heads(self.preset or plan.preset))
+        seeds = self.seeds or plan.seeds
+        kinds = product(self.features, self.scenario, self.subset, heads, seeds)
+        for features, scenario, subset, (head, options), seed in kinds:
             data = held_out_name(SHORT.get(features, features), self.held_out)
-            for scenario in self.scenario:
-                for subset in self.subset:
-                    for head, options in self._heads(self.preset or plan.preset):
-                        for seed in self.seeds or plan.seeds:
-                            yield _run(data, scenario, head, options, subset, seed)
+            base, mask = split_name(head)
+            # As in the paper, the seed also orders the tasks if there are several.
+            order = 0 if scenario.kind == "iid" else seed
+            size = None if isinstance(subset, str) else subset
+            yield Run(data, scenario, base, mask, order=order, seed=seed, subset=size, **options)
 
     def count(self, plan: "Plan") -> int:
         """Return how many runs it makes."""
@@ -186,21 +189,6 @@ def held_out_name(features: str, share: float | None) -> str:
     'mine.safetensors (0.2 held out)'
     """
     return features if share is None else f"{features} ({share:g} held out)"
-
-
-def _run(
-    data: str,
-    scenario: ScenarioSpec,
-    head: str,
-    options: Options,
-    subset: int | str,
-    seed: int,
-) -> Run:
-    """Return a run; as in the paper, the seed also orders the tasks if there are several."""
-    base, mask = split_name(head)
-    order = 0 if scenario.kind == "iid" else seed
-    size = None if isinstance(subset, str) else subset
-    return Run(data, scenario, base, mask, order=order, seed=seed, subset=size, **options)
 
 
 def _slip(slip: Any) -> str:

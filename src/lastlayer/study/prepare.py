@@ -91,24 +91,12 @@ def find_features(name: str, folder: Path) -> Features:
     except UnknownNameError as error:
         if "/" not in name:
             raise
-        command = how_to_make(name, folder)
+        dataset, _, backbone = name.partition("/")
+        weights = " --weights FILE" if backbone.startswith("resnet20") else ""
         raise MissingFileError(
-            f"no features '{name}': expected the file {stored}, made by: {command}"
+            f"no features '{name}': expected the file {stored}, made by: lastlayer extract "
+            f"{dataset} --root DIR --backbone {backbone}{weights} --out {stored}"
         ) from error
-
-
-def how_to_make(name: str, folder: Path) -> str:
-    """Return the command that makes features by their full name.
-
-    >>> how_to_make("core50/vgg16", Path("mine"))
-    'lastlayer extract core50 --root DIR --backbone vgg16 --out mine/core50/vgg16.safetensors'
-    """
-    dataset, _, backbone = name.partition("/")
-    weights = " --weights FILE" if backbone.startswith("resnet20") else ""
-    return (
-        f"lastlayer extract {dataset} --root DIR --backbone {backbone}{weights} "
-        f"--out {folder / name}.safetensors"
-    )
 
 
 def hold_out(data: Features, share: float) -> Features:

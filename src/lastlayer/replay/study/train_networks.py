@@ -68,11 +68,7 @@ def make_networks(work: Work) -> Iterator[list[Outcome]]:
 
 
 def _train(
-    runs: Sequence[NetworkRun],
-    data: ImageData,
-    folder: Path,
-    device: torch.device,
-    meter: Meter,
+    runs: Sequence[NetworkRun], data: ImageData, folder: Path, device: torch.device, meter: Meter
 ) -> Iterator[Result]:
     """Train networks at once; the first one's setting is that of all."""
     stage = Stage(data, runs[0].scenario, device)

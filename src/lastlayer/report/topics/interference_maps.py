@@ -103,7 +103,7 @@ def section(tables: Tables) -> Section | None:
                 Figure(
                     ("interference", title, str(name), column),
                     f"{name}: {words}",
-                    *_map(one, column, _range(part, column)),
+                    *_map(one, column, part[column]),
                     square=True,
                 )
                 for (name,), one in part.group_by("name", maintain_order=True)
@@ -156,14 +156,10 @@ def _many(part: pl.DataFrame, n_classes: int) -> str:
     return f"; the {shown} classes in the greatest danger." if shown < n_classes else "."
 
 
-def _range(part: pl.DataFrame, column: str) -> list[float]:
-    """Return the ends of a scale that both heads share."""
-    values = part[column].drop_nulls().to_list()
-    return [min(values, default=0.0), max(values, default=1.0)]
-
-
-def _map(part: pl.DataFrame, column: str, ends: list[float]) -> Plot:
+def _map(part: pl.DataFrame, column: str, of_all: pl.Series) -> Plot:
     title, scheme = MAPS[column]
+    values = of_all.drop_nulls().to_list()  # all heads share a scale
+    ends = [min(values, default=0.0), max(values, default=1.0)]
     names = names_of(part)
     named = with_name(alt.Chart(DATA), names, "class", "class_name")
     base = with_name(named, names, "vector", "vector_name").encode(

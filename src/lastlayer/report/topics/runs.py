@@ -1,7 +1,5 @@
 """What was run: data, state of the runs, and the plan."""
 
-from collections.abc import Mapping
-
 import polars as pl
 
 from lastlayer.catalogue import full_name
@@ -32,15 +30,11 @@ def about(study: Study) -> pl.DataFrame:
 
 def data(study: Study) -> pl.DataFrame:
     """Describe each feature set."""
-    rows = (
-        (name, d.n_train, d.n_test, d.in_features, _classes(d.names), d.fingerprint)
-        for name, d in study.data.items()
-    )
+    rows = []
+    for name, d in study.data.items():
+        classes = clean(", ".join(f"{label}: {len(names)}" for label, names in d.names.items()))
+        rows.append((name, d.n_train, d.n_test, d.in_features, classes, d.fingerprint))
     return rows_as(DATA, rows).sort("features")
-
-
-def _classes(names: Mapping[str, list[str]]) -> str:
-    return clean(", ".join(f"{label}: {len(classes)}" for label, classes in names.items()))
 
 
 def references(study: Study) -> pl.DataFrame:
