@@ -558,25 +558,25 @@ def card_of(name: str) -> HeadCard:
 
 def _card(name: str) -> HeadCard:
     """Return the card of a head without a mask; a width changes what it costs."""
-    kind, at, width = name.partition("@")
-    _explain(kind)
-    card = look_up(kind, HEADS, "head")
+    base, at, width = name.partition("@")
+    _explain(base)
+    card = look_up(base, HEADS, "head")
     if not at:
         return card
     if card.of_width is None:
-        raise OptionError(f"'{kind}' has no width, got '{name}'")
+        raise OptionError(f"'{base}' has no width, got '{name}'")
     if not (width.isascii() and width.isdecimal() and 0 < int(width) <= MOST_WIDTH):
         raise OptionError(
-            f"the width of '{kind}' must be a number from 1 to {MOST_WIDTH}, as in {kind}@5000, "
+            f"the width of '{base}' must be a number from 1 to {MOST_WIDTH}, as in {base}@5000, "
             f"got '{width}'"
         )
     return replace(card, name=name, **card.of_width(int(width)))
 
 
-def kind_of_head(name: str) -> str:
+def base_name(name: str) -> str:
     """Return the name of a head without its mask and its width, whether it has a card or not.
 
-    >>> kind_of_head("random_slda@5000"), kind_of_head("cosine+single")
+    >>> base_name("random_slda@5000"), base_name("cosine+single")
     ('random_slda', 'cosine')
     """
     return name.partition("+")[0].partition("@")[0]
@@ -590,7 +590,7 @@ def thrift(head: str) -> tuple[bool, bool, bool, int]:
     >>> sorted(["new", "knn", "cosine+single", "median", "slda", "mean"], key=thrift)
     ['mean', 'slda', 'cosine+single', 'median', 'knn', 'new']
     """
-    base = kind_of_head(head)
+    base = base_name(head)
     if base not in HEADS:
         return True, True, True, len(HEADS)
     card, place = HEADS[base], list(HEADS).index(base)

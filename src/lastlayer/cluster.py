@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster: connect, check that every node can do them, and give their answers."""
+"""Tasks on a Ray cluster: connect, check that every node can do them, and return their answers."""
 
 import logging
 import os
@@ -147,7 +147,7 @@ class Cluster:
         ``do`` is called with a task, which needs so many CPUs and GPUs, and with what ``share``
         returned; it must not matter how often.
         """
-        self._check_room(cpus, gpus)
+        self._check_size(cpus, gpus)
         # Named here and not as options, a GPU makes Ray start a process for each task: one that
         # has used a GPU could not change to another.
         needs = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES}
@@ -162,11 +162,11 @@ class Cluster:
             for reference in waiting:
                 self.ray.cancel(reference, force=False)
 
-    def _check_room(self, cpus: int, gpus: float) -> None:
+    def _check_size(self, cpus: int, gpus: float) -> None:
         """Refuse tasks that no node has room for: Ray would wait for ever."""
-        rooms = [node["Resources"] for node in self._nodes()]
-        if not any(r["CPU"] >= cpus and r.get("GPU", 0) >= gpus for r in rooms):
-            most = max((int(r["CPU"]) for r in rooms if r.get("GPU", 0) >= gpus), default=0)
+        nodes = [node["Resources"] for node in self._nodes()]
+        if not any(r["CPU"] >= cpus and r.get("GPU", 0) >= gpus for r in nodes):
+            most = max((int(r["CPU"]) for r in nodes if r.get("GPU", 0) >= gpus), default=0)
             with_gpu = " that has a GPU" if gpus else ""
             raise OptionError(
                 f"no node{with_gpu} of the Ray cluster has {cpus} cores for a task, the largest "

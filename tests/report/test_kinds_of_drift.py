@@ -3,11 +3,11 @@
 import pytest
 
 from lastlayer.catalogue import SCENARIOS
-from lastlayer.report.data_names import MEANING, kind_of
+from lastlayer.report.data_names import MEANING, drift_name
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_name_has_the_kind_that_its_description_says(name: str) -> None:
-    assert kind_of(name) in MEANING
+    assert drift_name(name) in MEANING
     said = SCENARIOS[name].description.partition(",")[0].removeprefix("class-")
-    assert kind_of(name) == said
+    assert drift_name(name) == said

@@ -85,8 +85,8 @@ def loss_parts(
     Without any repair it is wrong, since it is lost. With all three it is right, since it was right
     then among even more classes. Its Shapley values say what each repair adds
     (``shapley_values``); they sum to 1, so the sum over the last axis is the number of samples
-    lost. Of equal logits, the first class wins. Where features never change, the part of drift is
-    0; where the rows of learned classes never change, the part of weights is 0.
+    lost. Of equal logits, the first class wins. Where features never change, the share of drift is
+    0; where the rows of learned classes never change, that of weights is 0.
 
     Args:
         weight: (T, C, h) the rows after each task, such that z·weight + bias ranks classes as

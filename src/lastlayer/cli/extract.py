@@ -44,7 +44,7 @@ def extract(
         ),
     ] = None,
     test: Annotated[
-        float | None, typer.Option(help="Part of each class to draw as test, for a folder.  [0.2]")
+        float | None, typer.Option(help="Share of each class to draw as test, for a folder.  [0.2]")
     ] = None,
     thin: Annotated[int, typer.Option(help="Keep one in this many training images.")] = 1,
     seed: options.Seed = 0,

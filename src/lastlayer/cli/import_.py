@@ -33,7 +33,9 @@ def import_(
     ] = None,
     test: Annotated[
         str | None,
-        typer.Option(help="File of the test set, or the part of each class to draw for it.  [0.2]"),
+        typer.Option(
+            help="File of the test set, or the share of each class to draw for it.  [0.2]"
+        ),
     ] = None,
     validation: Annotated[Path | None, typer.Option(help="File of the validation set.")] = None,
     made_by: Annotated[
@@ -65,7 +67,7 @@ def import_(
 
 
 def _number(text: str | None) -> float | None:
-    """Return the part to draw; None if the text is not a number but the name of a file."""
+    """Return the share to draw; None if the text is not a number but the name of a file."""
     try:
         return float(text or "")
     except ValueError:

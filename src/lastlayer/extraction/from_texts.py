@@ -51,7 +51,7 @@ def extract_texts(
     an interrupted extraction.
 
     ``root`` is a table that ``import_features`` takes, with a column of texts in place of
-    embeddings; labels, splits and ``say`` are as there. Where there is no split, the part ``test``
+    embeddings; labels, splits and ``say`` are as there. Where there is no split, the share ``test``
     of each class is drawn, 0.2 if not given. The backbone is ``st:NAME_OR_FOLDER``, a model of
     sentence-transformers, or one that is loaded; 64 texts go at once if not said. The rest is as
     ``extract`` takes it.

@@ -33,10 +33,10 @@ NETWORK = ("epochs", "per_class", "batch_size", "optimizer", "lr", "clip", "star
 IMAGES = "images"  # what stands for a backbone where whole networks are trained
 
 
-def kind_of(scenario: str) -> str:
-    """Return the kind of drift; an unknown scenario is a kind of its own.
+def drift_name(scenario: str) -> str:
+    """Return how the data of a scenario change; of an unknown one, its own name.
 
-    >>> kind_of("cifar100_mix"), kind_of("nested:fine/coarse"), kind_of("weekly:7")
+    >>> drift_name("cifar100_mix"), drift_name("nested:fine/coarse"), drift_name("weekly:7")
     ('mixed', 'lifelong', 'weekly')
     """
     return drift_of(scenario) or scenario.partition("/")[0].partition(":")[0]

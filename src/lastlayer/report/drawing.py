@@ -41,7 +41,7 @@ def draw(specs: Mapping[str, Mapping[str, Any]]) -> Drawn:
     Many are drawn by several processes at once. A chart is the same whatever is drawn beside it.
     """
     jobs = [
-        {"name": name, "spec": {**spec, "padding": _room(spec)}} for name, spec in specs.items()
+        {"name": name, "spec": {**spec, "padding": _padding(spec)}} for name, spec in specs.items()
     ]
     n = max(1, min(os.cpu_count() or 1, MOST, len(jobs) // ENOUGH))
     with ThreadPoolExecutor(n) as pool:
@@ -72,7 +72,7 @@ def _draw(jobs: list[dict[str, Any]]) -> Drawn:
     return Drawn(files, missing)
 
 
-def _room(spec: Mapping[str, Any]) -> dict[str, int]:
+def _padding(spec: Mapping[str, Any]) -> dict[str, int]:
     """Return the room around a chart: as much as a file needs, and as the chart asks for."""
     asked = spec.get("padding", {})
     return {side: max(room, asked.get(side, 0)) for side, room in ROOM.items()}

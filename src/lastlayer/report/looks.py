@@ -13,7 +13,7 @@ from math import cos, pi, sin
 import altair as alt
 import polars as pl
 
-from lastlayer.catalogue import HEADS, MASKS, PAPER_HEADS, kind_of_head
+from lastlayer.catalogue import HEADS, MASKS, PAPER_HEADS, base_name
 
 ALL_LAYERS = "all layers"  # their average
 GREY = "#777777"
@@ -42,7 +42,7 @@ def look_of(head: str) -> Look:
     >>> look_of("slda+single").colour
     '#cc79a7'
     """
-    layer = kind_of_head(head)
+    layer = base_name(head)
     if layer == ALL_LAYERS:
         return Look(GREY, "")
     card = HEADS.get(layer)
@@ -100,8 +100,8 @@ def place_of(name: str) -> tuple[int, int, str]:
     """
     head, _, mask = name.partition("+")
     layers, known = list(HEADS), masks()
-    kind = kind_of_head(head)
-    place = layers.index(kind) if kind in HEADS else len(layers)
+    base = base_name(head)
+    place = layers.index(base) if base in HEADS else len(layers)
     return place, known.index(mask) if mask in known else 0, name
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from lastlayer.catalogue import CODES, HEADS
-from lastlayer.report.data_names import MEANING, kind_of, of_the_paper, titles_of
+from lastlayer.report.data_names import MEANING, drift_name, of_the_paper, titles_of
 from lastlayer.report.looks import masks
 from lastlayer.report.sheet import clean
 from lastlayer.results import Study
@@ -23,7 +23,7 @@ def with_names(runs: pl.DataFrame) -> pl.DataFrame:
     places = runs.select("features", "scenario").unique().rows()
     titles = zip(places, titles_of(places), strict=True)
     streams = pl.DataFrame(
-        [(*place, kind_of(place[1]), title) for place, title in titles],
+        [(*place, drift_name(place[1]), title) for place, title in titles],
         schema=dict.fromkeys(("features", "scenario", "kind", "stream"), pl.String),
         orient="row",
     )

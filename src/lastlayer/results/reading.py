@@ -57,7 +57,7 @@ class Study:
     lost, gained and never learned, with the lost ones divided by what would repair them.
 
     ``replay`` has a row for each network trained end to end with replay: its settings (``balance``
-    is one), and its outcome: ``images``, the number it was trained on in all epochs, and the parts
+    is one), and its outcome: ``images``, the number it was trained on in all epochs, and the shares
     of weights, interference and drift in what was lost, which sum to 1.
 
     Every row and every array is checked against its checksum when it is read.

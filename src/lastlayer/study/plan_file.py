@@ -92,7 +92,7 @@ class Experiment(Strict):
 
     def _heads(self, preset: Preset) -> Iterator[tuple[str, Options]]:
         """Yield each head with each of its options; those it does not have are left out."""
-        ways = [vars(CODES[code]) for code in self.code or ()] or [
+        choices = [vars(CODES[code]) for code in self.code or ()] or [
             {"start": start, "gain": gain, "batch_size": size}
             for start in self.start or (None,)
             for gain in self.gain or (None,)
@@ -105,10 +105,11 @@ class Experiment(Strict):
                 "gain": card.gains,
                 "batch_size": card.by_gradient,
             }
-            own = [{name: value for name, value in way.items() if has[name]} for way in ways]
-            for way in (way for place, way in enumerate(own) if way not in own[:place]):
-                for lr in (self.lr if card.by_gradient else None) or (None,):
-                    yield head, {"preset": preset, "lr": lr, **way}
+            own = [{name: value for name, value in each.items() if has[name]} for each in choices]
+            for place, options in enumerate(own):
+                if options not in own[:place]:
+                    for lr in (self.lr if card.by_gradient else None) or (None,):
+                        yield head, {"preset": preset, "lr": lr, **options}
 
 
 # Named, not imported: whole networks use this package, and not the other way round. They are

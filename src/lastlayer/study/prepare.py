@@ -100,6 +100,6 @@ def find_features(name: str, folder: Path) -> Features:
 
 
 def hold_out(data: Features, share: float) -> Features:
-    """Replace the test data by a part of each class held out of the training data."""
+    """Replace the test data by a share of each class held out of the training data."""
     train, test = map(data.train.take, stratified(data.train.y, share, seed=0))
     return Features(train, test, data.names, data.origin)

@@ -20,14 +20,14 @@ _SPLITS = ({"train", "test"}, {"train", "val"})
 def read_folder(root: Path, test: float | None = None, seed: int = 0) -> ImageSet:
     """Read ``root/class/…`` or ``root/domain/class/…``; folders name classes and domains.
 
-    A folder that holds just ``train`` and ``test`` (or ``val``) is split so; of another the part
+    A folder that holds just ``train`` and ``test`` (or ``val``) is split so; of another the share
     ``test`` of each class is drawn, 0.2 if not given. The label columns are class and, where there
     are domains, domain.
     """
     inside = {path.name: path for path in root.iterdir() if path.is_dir() and _visible(path)}
     given = set(inside) in _SPLITS
     if given and test is not None:
-        raise OptionError(f"{root} has a test set of its own: leave out the part to draw")
+        raise OptionError(f"{root} has a test set of its own: leave out the share to draw")
     tops = [inside["train"], inside.get("test") or inside["val"]] if given else [root]
     found = [list(_find(top)) for top in tops]
     levels = _levels(tops, found)

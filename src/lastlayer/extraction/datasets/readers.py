@@ -57,7 +57,7 @@ def read_images(
     Args:
         name: A name of ``DATASETS``; ``folder`` for images of your own.
         root: The folder that holds its official files, or your images.
-        test: For a folder that is not split: the part of each class to draw as test.
+        test: For a folder that is not split: the share of each class to draw as test.
         seed: Decides what is drawn.
         thin: Keep one in this many training images; 8 for Core50 in the paper.
 
@@ -73,7 +73,7 @@ def read_images(
     if name == "folder":
         images = read_folder(folder, test, seed)
     elif test is not None:
-        raise OptionError(f"{name} has a test set of its own: leave out the part to draw")
+        raise OptionError(f"{name} has a test set of its own: leave out the share to draw")
     else:
         images = read(folder)
     return images if thin == 1 else images.thin(thin, seed)
