@@ -124,7 +124,7 @@ def setting_in_words(about: Mapping[str, Any]) -> str:
 
 
 def of_the_paper(features: str) -> bool:
-    """Tell whether features are some of the paper's: its data sets behind its backbones, or images.
+    """Return whether features are the paper's: its data sets behind its backbones, or images.
 
     >>> of_the_paper("cifar10/resnet20-cifar100"), of_the_paper("cifar10.safetensors")
     (True, False)

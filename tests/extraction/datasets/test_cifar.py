@@ -83,7 +83,7 @@ def test_an_unknown_data_set(tmp_path: Path) -> None:
 def test_names_that_do_not_fit_the_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = fake_cifar.write(tmp_path, monkeypatch, "cifar10", "binary")
     (folder / "batches.meta.txt").write_text("airplane\nship\n")
-    with pytest.raises(FileFormatError, match="expected 3 names of 'class'"):
+    with pytest.raises(FileFormatError, match="must hold 3 names of 'class'"):
         read_cifar("cifar10", tmp_path)
     (folder / "batches.meta.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(FileFormatError, match="must hold the names of 'class'"):
@@ -111,9 +111,9 @@ def test_pickles_that_are_none(content: bytes) -> None:
 
 
 def test_batches_of_another_layout() -> None:
-    with pytest.raises(FileFormatError, match="expected images and"):
+    with pytest.raises(FileFormatError, match="must hold images and"):
         parse_pickle(pickle.dumps({"data": [1, 2]}), "batch", {"class": "labels"})
-    with pytest.raises(FileFormatError, match="expected images and"):
+    with pytest.raises(FileFormatError, match="must hold images and"):
         parse_pickle(pickle.dumps({"data": [1, 2], "labels": [1]}), "batch", {"class": "labels"})
     with pytest.raises(
         FileFormatError, match="batch must hold records of 3073 bytes, got 3074 bytes"

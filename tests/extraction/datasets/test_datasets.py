@@ -89,7 +89,7 @@ def test_cub200_is_split_officially(tmp_path: Path, inside: bool) -> None:
 @pytest.mark.parametrize(
     ("file", "content", "error", "message"),
     [
-        ("images.txt", None, MissingFileError, r"images.txt at .*: unpack CUB_200_2011.tgz from"),
+        ("images.txt", None, MissingFileError, r"no .*images.txt: unpack CUB_200_2011.tgz from"),
         (
             "images.txt",
             "1 002.Bird_2/a.jpg",

@@ -82,13 +82,13 @@ def test_what_is_no_image_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "expected images below .*, got none; the layout is ROOT/class/image.jpg or"),
-        (["1.jpg", "2.jpg"], r"expected ROOT/class/image.jpg or .*, got .*1\.jpg"),
+        ([], "there are no images below .*; the layout is ROOT/class/image.jpg or"),
+        (["1.jpg", "2.jpg"], r"images must lie as ROOT/class/image.jpg or .*, got .*1\.jpg"),
         (["owl/1.jpg", "day/owl/2.jpg"], r"the same everywhere, got .*2\.jpg and .*1\.jpg"),
         (["a/b/c/1.jpg"], r"got .*a/b/c/1\.jpg"),
-        (["owl/1.heic", "emu/1.jpg"], r"images in .*owl, but it has only files such as 1\.heic"),
+        (["owl/1.heic", "emu/1.jpg"], r"owl must hold images, but has only files such as 1\.heic"),
         (["train/owl/1.jpg", "test/day/owl/1.jpg"], "the same everywhere"),
-        (["train/owl/1.jpg", "test/notes/.txt"], "expected images below .*test, got none"),
+        (["train/owl/1.jpg", "test/notes/.txt"], "there are no images below .*test"),
     ],
 )
 def test_a_wrong_layout(tmp_path: Path, files: list[str], message: str) -> None:

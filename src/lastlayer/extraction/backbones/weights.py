@@ -18,11 +18,11 @@ _HINT = "download and name them with --weights"
 def read_state(weights: str | os.PathLike[str] | None, expected: str) -> dict[str, Tensor]:
     """Read a state dict; ``expected`` says what it is and where to get it."""
     if weights is None:
-        raise MissingFileError(f"expected {expected}, but none were given: {_HINT}")
+        raise MissingFileError(f"{expected} are missing: {_HINT}")
     with reading(weights, expected, _HINT) as path:
         if path.suffix == ".safetensors":
             return load_file(path)
-        refused = f"expected {expected}, but {path} is neither a .safetensors file nor a PyTorch "
+        refused = f"{path} must hold {expected}, but is neither a .safetensors file nor a PyTorch "
         state = load_tensors(path, "the weights", f"{refused}checkpoint, or not a safe one")
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):
         held = list(state)[:5] if isinstance(state, Mapping) else type(state).__name__
@@ -58,7 +58,7 @@ def fit(
     }
     found = [f"{len(n)} {what} ({listed(sorted(n), 3)})" for what, n in wrong.items() if n]
     if found:
-        raise FileFormatError(f"expected {source}, but they do not fit: {', '.join(found)}")
+        raise FileFormatError(f"{source} do not fit: {', '.join(found)}")
     for name, value in given.items():
         check_dense(value, f"weights '{name}' of {source}")
     network.load_state_dict(given)

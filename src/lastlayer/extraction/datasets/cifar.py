@@ -29,7 +29,7 @@ def parse_pickle(content: bytes, source: str, keys: Mapping[str, str]) -> dict[s
         arrays = {column: np.asarray(batch[key]) for column, key in keys.items()}
         return {"x": np.asarray(batch["data"]).reshape(-1, _PIXELS), **arrays}
     except (KeyError, ValueError) as error:
-        raise FileFormatError(f"expected images and {list(keys)} in {source}: {error}") from error
+        raise FileFormatError(f"{source} must hold images and {list(keys)}: {error}") from error
 
 
 def parse_records(content: bytes, source: str, columns: tuple[str, ...]) -> dict[str, Array]:
@@ -144,9 +144,7 @@ def read_cifar(name: str, root: str | os.PathLike[str]) -> ImageSet:
     for column, known in names.items():
         top = int(max(train.labels[column].max(), test.labels[column].max()))
         if top != len(known) - 1:
-            raise FileFormatError(
-                f"expected {top + 1} names of '{column}' in {folder}, got {known}"
-            )
+            raise FileFormatError(f"{folder} must hold {top + 1} names of '{column}', got {known}")
     return ImageSet(name, train, test, names)
 
 
@@ -157,8 +155,8 @@ def _find(versions: tuple[Version, ...], root: Path) -> tuple[Path, Version]:
                 return folder, version
     folders = " or ".join(version.folder for version in versions)
     raise MissingFileError(
-        f"expected {folders} in {root}, but there is none: unpack the python or the binary "
-        f"version from {HOME} there"
+        f"there is no {folders} in {root}: unpack the python or the binary version from {HOME} "
+        "there"
     )
 
 

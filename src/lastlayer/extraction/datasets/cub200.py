@@ -37,8 +37,7 @@ def _table(path: Path) -> dict[str, str]:
     """Read lines of a number and a word, the number first."""
     if not path.is_file():
         raise MissingFileError(
-            f"expected {path.name} at {path}, but there is none: unpack CUB_200_2011.tgz from "
-            f"{HOME} and pass the folder as root"
+            f"there is no {path}: unpack CUB_200_2011.tgz from {HOME} and pass the folder as root"
         )
     try:
         rows = [line.split(maxsplit=1) for line in path.read_text("utf-8").splitlines() if line]
@@ -73,5 +72,5 @@ def _check_there(files: list[Path]) -> None:
 
 def _damaged(path: Path, expected: str) -> FileFormatError:
     return FileFormatError(
-        f"expected {expected} in {path}: unpack CUB_200_2011.tgz from {HOME} again"
+        f"{path} must hold {expected}: unpack CUB_200_2011.tgz from {HOME} again"
     )

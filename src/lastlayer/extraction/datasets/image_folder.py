@@ -52,7 +52,7 @@ def _find(folder: Path) -> Iterator[Path]:
     below = [path for path in entries if path.is_dir()]
     if files and not pictures and not below:
         raise FileFormatError(
-            f"expected images in {folder}, but it has only files such as {files[0].name}: "
+            f"{folder} must hold images, but has only files such as {files[0].name}: "
             "convert them to .jpg or .png, or move the folder away"
         )
     yield from pictures
@@ -65,12 +65,12 @@ def _levels(tops: Sequence[Path], found: Sequence[Sequence[Path]]) -> int:
     examples: dict[int, Path] = {}
     for top, paths in zip(tops, found, strict=True):
         if not paths:
-            raise FileFormatError(f"expected images below {top}, got none; the layout is {LAYOUT}")
+            raise FileFormatError(f"there are no images below {top}; the layout is {LAYOUT}")
         for path in paths:
             examples.setdefault(len(path.relative_to(top).parts) - 1, path)
     if len(examples) > 1 or not examples.keys() <= {1, 2}:
         found_so = " and ".join(map(str, examples.values()))
-        raise FileFormatError(f"expected {LAYOUT}, the same everywhere, got {found_so}")
+        raise FileFormatError(f"images must lie as {LAYOUT}, the same everywhere, got {found_so}")
     return next(iter(examples))
 
 
