@@ -3,6 +3,7 @@
     python -m benchmarks.regret --sets DIR --jobs 4      # every stream, 5 splits
     python -m benchmarks.regret --streams digits --splits 2 --shares 1.0
     python -m benchmarks.regret --table                  # the table of what is there
+    python -m benchmarks.regret --out DIR --before results/regret/splits.csv --table
 
 DIR is what `python -m benchmarks.regret_sets` makes; without it the streams of the bundled features
 and of scikit-learn's sets are taken. A split draws its share of the training rows, and for sets
@@ -10,6 +11,7 @@ without a test split of their own the test rows too; the head is advised on thos
 then every candidate learns all of them and is tested. One row is added to the file for each stream,
 share and split; what is there already is not made again, so that --seconds may stop it anywhere.
 intervals.csv says beside it what the advice expected of the head, and what the test rows say.
+With --before, before.md compares these splits with the same ones of an earlier version.
 """
 
 import argparse
@@ -261,6 +263,35 @@ def in_words(found: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def beside_before(before: pl.DataFrame, now: pl.DataFrame) -> str:
+    """Write as Markdown what splits lose now and lost before, each to the winner of its time."""
+    lines = [
+        "| stream | share | splits | advised before | regret | advised now | regret |",
+        "|---" * 7 + "|",
+    ]
+    keys = ["stream", "share", "split"]
+    both = before.select(*keys, "advised", "accuracy", "regret").join(
+        now.select(*keys, "advised", "accuracy", "regret"), on=keys, suffix="_now"
+    )
+    for (stream, share), part in both.group_by("stream", "share", maintain_order=True):
+        cells = [str(stream), f"{share:.0%}".replace("%", " %"), str(part.height)]
+        for end in ("", "_now"):
+            head = part[f"advised{end}"].mode().sort()[0]
+            accuracy, lost = (part[f"{k}{end}"].to_numpy().mean() for k in ("accuracy", "regret"))
+            cells += [f"{head} {100 * accuracy:.1f}", f"{100 * lost:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    numbers = ["accuracy", "regret", "accuracy_now", "regret_now"]
+    means = both.group_by("stream", "share").agg(pl.col(numbers).mean())
+    found = {name: 100 * float(means[name].to_numpy().mean()) for name in numbers}
+    return "\n".join(
+        [
+            *lines,
+            f"| **mean** | | {both.height} | {found['accuracy']:.1f} | **{found['regret']:.2f}** "
+            f"| {found['accuracy_now']:.1f} | **{found['regret_now']:.2f}** |",
+        ]
+    )
+
+
 def intervals_in_words(found: pl.DataFrame) -> str:
     """Write what was expected, and found, as Markdown; below it how often the interval holds.
 
@@ -345,6 +376,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes, of one core each")
     parser.add_argument("--seconds", type=float, default=float(10**6), help="stop after this time")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of splits.csv")
+    parser.add_argument("--before", type=Path, help="splits.csv of an earlier version")
     parser.add_argument("--table", action="store_true", help="make nothing more")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
@@ -374,6 +406,10 @@ def main() -> None:
     result.write_csv(asked.out / "regret.csv", float_precision=3)
     (asked.out / "table.md").write_text(in_words(result) + "\n", encoding="utf-8")
     print(in_words(result))
+    if asked.before is not None:
+        text = beside_before(pl.read_csv(asked.before), pl.read_csv(file))
+        (asked.out / "before.md").write_text(text + "\n", encoding="utf-8")
+        print(text)
     if told.exists():
         text = intervals_in_words(pl.read_csv(told))
         (asked.out / "intervals.md").write_text(text + "\n", encoding="utf-8")
