@@ -55,6 +55,13 @@ def test_what_takes_longer_to_solve_than_all_others_is_left_out(h, slow):
     assert all("ask for it with --heads" in why for why in found.values())
 
 
+def test_wider_heads_that_have_too_few_rows_are_not_named(monkeypatch):
+    monkeypatch.setattr("lastlayer.evaluate.judge.SOLVED", 0.0)
+    monkeypatch.setattr("lastlayer.evaluate.judge.all_heads", lambda: ["mean", "slda", "linear"])
+    left_out = judge(lay_out(blobs(), "incremental:2"), curves=False).left_out
+    assert left_out.keys() <= {"mean", "slda"}
+
+
 def test_curves_count_what_has_come():
     judgement = judge(lay_out(blobs(noise=0.01), "incremental:4"), ["mean"])
     assert judgement.checkpoints == (0, 1, 2, 3)

@@ -99,8 +99,8 @@ def judge(
     known = {name: rate for name, rate in (rates or {}).items() if rate is not None}
     left_out = _left_out(stream, parts[0], names, rates_known=bool(rates))
     if heads is None:
-        left_out |= _too_wide(stream, parts[0]) | _too_slow(stream, names)
         names = [name for name in names if name not in WIDER or _as_many_rows(name, parts[0])]
+        left_out |= _too_slow(stream, names) | _too_wide(stream, parts[0])
     names = [name for name in names if name not in left_out]
     rated = [name for name in names if card_of(name).by_gradient and name not in known]
     work = sum(
