@@ -175,7 +175,7 @@ def _apart(z: Floats, cell: Integers, part: Integers) -> Floats:
 
 def _duplicates(stream: Stream) -> tuple[int, int, int]:
     """Count test rows that are training rows too, copies of training rows, and those relabelled."""
-    train = _hashes(stream.z)[stream.rows.numpy()]
+    train = row_hashes(stream.z)[stream.rows.numpy()]
     y = stream.y[stream.rows].numpy()
     order = np.lexsort((y, train))
     same = train[order][1:] == train[order][:-1]
@@ -183,11 +183,7 @@ def _duplicates(stream: Stream) -> tuple[int, int, int]:
     copies, conflicting = int((same & alike).sum()), int((same & ~alike).sum())
     if stream.test_z is None:
         return 0, copies, conflicting
-    return int(np.isin(_hashes(stream.test_z), train).sum()), copies, conflicting
-
-
-def _hashes(z: Tensor) -> NDArray[np.int64]:
-    return np.fromiter(row_hashes(z), dtype=np.int64, count=len(z))
+    return int(np.isin(row_hashes(stream.test_z), train).sum()), copies, conflicting
 
 
 def look_around(stream: Stream, seed: int = 0) -> tuple[tuple[int, ...], int, float]:

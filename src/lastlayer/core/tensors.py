@@ -5,6 +5,7 @@ from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lastlayer.core.checks import kind_of, short
@@ -203,11 +204,16 @@ def check_queries(z: Tensor, in_features: int) -> Tensor:
     return z
 
 
-def row_hashes(rows: Tensor) -> Iterator[int]:
-    """Return a number for each row (n, h), equal for equal rows whatever their type."""
+def row_bytes(rows: Tensor) -> Iterator[bytes]:
+    """Yield the numbers of each row (n, h) as bytes, equal for equal rows whatever their type."""
     for part in rows.split(max((1 << 20) // max(rows.shape[1], 1), 1)):
         plain = (part.detach().double() + 0.0).cpu().numpy()  # + 0.0: there is one zero
-        yield from (hash(row.tobytes()) for row in plain)
+        yield from (row.tobytes() for row in plain)
+
+
+def row_hashes(rows: Tensor) -> NDArray[np.int64]:
+    """Return a number for each row (n,), equal for equal rows; others in another process."""
+    return np.fromiter(map(hash, row_bytes(rows)), dtype=np.int64, count=len(rows))
 
 
 def kind(x: object) -> str:

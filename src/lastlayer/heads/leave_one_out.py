@@ -59,7 +59,7 @@ def count_copies(z: Tensor, y: Tensor) -> Tensor:
     >>> count_copies(torch.tensor([[1.0], [2.0], [1.0], [1.0]]), torch.tensor([0, 0, 0, 1]))
     tensor([2, 1, 2, 1])
     """
-    keys = list(zip(row_hashes(z), y.tolist(), strict=True))
+    keys = list(zip(row_hashes(z).tolist(), y.tolist(), strict=True))
     times = Counter(keys)
     return torch.tensor([times[key] for key in keys], device=y.device)
 

@@ -29,9 +29,8 @@ class Copies:
     """
 
     def __init__(self, z: Tensor, y: Tensor) -> None:
-        hashes = np.fromiter(row_hashes(z), dtype=np.int64, count=len(z))
         self._y = y.numpy()
-        _, self._alike, size = np.unique(hashes, return_inverse=True, return_counts=True)
+        _, self._alike, size = np.unique(row_hashes(z), return_inverse=True, return_counts=True)
         own = self._alike * (int(self._y.max()) + 1) + self._y
         _, inverse, counts = np.unique(own, return_inverse=True, return_counts=True)
         self.group = torch.from_numpy(inverse)  # (n,) the same for rows equal in label too

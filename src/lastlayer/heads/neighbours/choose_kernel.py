@@ -2,12 +2,12 @@
 
 import hashlib
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from lastlayer.core.tensors import row_bytes
 from lastlayer.heads.neighbours.kernel_factor import Kernel
 
 ROWS = 2000  # different rows that are looked at, at most: 3,000 choose no better
@@ -28,9 +28,9 @@ class Different:
 
 def sample(z: Tensor, y: Tensor, n_classes: int, most: int = ROWS) -> Different:
     """Return the different rows (n, h) with the smallest keyed hashes: a function of their set."""
-    hashes = list(_hashes(z))
     rows: dict[bytes, list[int]] = {}
-    for number, found in enumerate(hashes):
+    for number, row in enumerate(row_bytes(z)):
+        found = hashlib.blake2b(row, digest_size=16, key=_KEY).digest()
         rows.setdefault(found, []).append(number)
     chosen = [rows[found] for found in sorted(rows)[:most]]
     place = torch.tensor([k for k, alike in enumerate(chosen) for _ in alike], device=z.device)
@@ -40,13 +40,6 @@ def sample(z: Tensor, y: Tensor, n_classes: int, most: int = ROWS) -> Different:
     times = counts.sum(dim=1)
     first = torch.tensor([alike[0] for alike in chosen], device=z.device)
     return Different(z[first].double(), times, counts / times[:, None])
-
-
-def _hashes(z: Tensor) -> Iterator[bytes]:
-    """Return a number for each row, the same for the same numbers of any type."""
-    for part in z.split(max((1 << 20) // max(z.shape[1], 1), 1)):
-        for row in (part.double() + 0.0).cpu().numpy():  # + 0.0: there is one zero
-            yield hashlib.blake2b(row.tobytes(), digest_size=16, key=_KEY).digest()
 
 
 def choose(

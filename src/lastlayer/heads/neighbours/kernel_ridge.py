@@ -38,8 +38,6 @@ class KernelRidgeHead(StoringHead):
     has no presets.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         bandwidth: σ, in the unit of the features, or "auto".
         penalty: λ, above 0 (k(z, z) is 1), or "auto".
         rows: "unit" scales each row to length 1 first; "as_is" does not.
@@ -203,10 +201,10 @@ class KernelRidgeHead(StoringHead):
     def _places(self, z: Tensor, y: Tensor) -> list[list[int]]:
         """Return where in memory the rows are that are equal to each of some rows."""
         where: dict[tuple[int, int], list[int]] = {}
-        keys = zip(row_hashes(self.memory.z), self.memory.y.tolist(), strict=True)
+        keys = zip(row_hashes(self.memory.z).tolist(), self.memory.y.tolist(), strict=True)
         for place, key in enumerate(keys):
             where.setdefault(key, []).append(place)
-        asked = list(zip(row_hashes(z), y.tolist(), strict=True))
+        asked = list(zip(row_hashes(z).tolist(), y.tolist(), strict=True))
         if unknown := [row for row, key in enumerate(asked) if key not in where]:
             raise DataError(f"row {unknown[0]} was not learned with its label")
         return [where[key] for key in asked]

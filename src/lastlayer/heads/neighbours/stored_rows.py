@@ -125,8 +125,8 @@ class Memory(nn.Module):
         Data with equal rows in them have some among new rows too: about as many, of n, as stored
         rows that have a twin; three deviations more are allowed.
         """
-        stored = Counter(row_hashes(self.z))
-        found = torch.tensor([row in stored for row in row_hashes(z)], dtype=torch.bool)
+        stored = Counter(row_hashes(self.z).tolist())
+        found = torch.tensor([row in stored for row in row_hashes(z).tolist()], dtype=torch.bool)
         found = found.to(z.device)
         twins = sum(times for times in stored.values() if times > 1) / max(len(self), 1)
         by_chance = len(z) * twins + 3 * math.sqrt(len(z) * twins * (1 - twins))
