@@ -9,27 +9,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from lastlayer.layers.form import (
-    COSINE,
-    COSINE_FIXED_SCALE,
-    COSINE_LEARNED_SCALE,
-    LINEAR,
-    LINEAR_NO_BIAS,
-    ORIGINAL_WEIGHT_NORM,
-    WEIGHT_NORM,
-    WEIGHT_NORM_FROZEN_GAIN,
-    Form,
-)
+from lastlayer.layers import LAYERS, Cosine, Form, WeightNorm
 
-FORMS = {
-    "linear": LINEAR,
-    "linear_no_bias": LINEAR_NO_BIAS,
-    "weight_norm": WEIGHT_NORM,
-    "weight_norm, frozen gain": WEIGHT_NORM_FROZEN_GAIN,
-    "original_weight_norm": ORIGINAL_WEIGHT_NORM,
-    "cosine": COSINE,
-    "cosine, fixed scale": COSINE_FIXED_SCALE,
-    "cosine, learned scale": COSINE_LEARNED_SCALE,
+FORMS = {name: layer.form for name, layer in LAYERS.items()} | {
+    "weight_norm, frozen gain": WeightNorm.gains["frozen"],
+    "cosine, fixed scale": Cosine(1, 1, scale=2.0).form,
+    "cosine, learned scale": Cosine(1, 1, learn_scale=True).form,
 }
 every_form = pytest.mark.parametrize("name", FORMS)
 sizes = given(

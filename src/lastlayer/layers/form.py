@@ -70,13 +70,3 @@ def inverse_norm(x: Tensor) -> Tensor:
     """Return 1/‖x‖ (…, 1), and 0 where x is zero."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return torch.where(norm > 0, 1 / norm.clamp(min=torch.finfo(x.dtype).tiny), 0)
-
-
-LINEAR = Form(bias=True)
-LINEAR_NO_BIAS = Form()
-WEIGHT_NORM = Form(unit_rows=True)
-WEIGHT_NORM_FROZEN_GAIN = Form(unit_rows=True, gain="gamma", fixed_gain=True)
-ORIGINAL_WEIGHT_NORM = Form(unit_rows=True, gain="gamma")
-COSINE = Form(unit_rows=True, unit_input=True)
-COSINE_LEARNED_SCALE = Form(unit_rows=True, unit_input=True, gain="scale")
-COSINE_FIXED_SCALE = Form(unit_rows=True, unit_input=True, gain="scale", fixed_gain=True)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
@@ -10,17 +11,7 @@ from torch import Tensor, nn
 from lastlayer.core.checks import expect, real, whole
 from lastlayer.core.names import look_up
 from lastlayer.errors import DataError, OptionError, ShapeError, UnsupportedError
-from lastlayer.layers.form import (
-    COSINE,
-    COSINE_FIXED_SCALE,
-    COSINE_LEARNED_SCALE,
-    LINEAR,
-    LINEAR_NO_BIAS,
-    ORIGINAL_WEIGHT_NORM,
-    WEIGHT_NORM,
-    WEIGHT_NORM_FROZEN_GAIN,
-    Form,
-)
+from lastlayer.layers.form import Form
 
 
 class Layer(nn.Module):
@@ -34,9 +25,7 @@ class Layer(nn.Module):
     """
 
     form: Form
-    gains: Mapping[str, Form] = MappingProxyType(
-        {}
-    )  # its form by the option ``gain``, where it has that
+    gains: Mapping[str, Form] = MappingProxyType({})  # its form by ``gain``, where it has that
     weight: nn.Parameter
 
     def __init__(self, in_features: int, out_features: int) -> None:
@@ -112,28 +101,26 @@ def _check(z: Tensor, weight: Tensor) -> None:
 class Linear(Layer):
     """Logits z·A_i + b_i (the paper's eq. 1)."""
 
-    form: Form = LINEAR
+    form: Form = Form(bias=True)
 
 
 class LinearNoBias(Layer):
     """Logits z·A_i (the paper's Linear_no_bias, eq. 2)."""
 
-    form: Form = LINEAR_NO_BIAS
+    form: Form = Form()
 
 
 class WeightNorm(Layer):
     """Logits g_i · z·A_i/‖A_i‖, with g_i = 1 (the paper's WeightNorm, eq. 3).
 
     Args:
-        in_features: the size h of a feature vector.
-        out_features: how many classes.
         gain: "unit", as in the paper, or "frozen": g_i stays ‖A_i‖ of the start, as it did for ten
             days in the authors' code.
     """
 
-    form: Form = WEIGHT_NORM
+    form: Form = Form(unit_rows=True)
     gains: Mapping[str, Form] = MappingProxyType(
-        {"unit": WEIGHT_NORM, "frozen": WEIGHT_NORM_FROZEN_GAIN}
+        {"unit": form, "frozen": replace(form, gain="gamma", fixed_gain=True)}
     )
 
     def __init__(self, in_features: int, out_features: int, gain: str = "unit") -> None:
@@ -144,20 +131,18 @@ class WeightNorm(Layer):
 class OriginalWeightNorm(Layer):
     """Logits γ_i · z·A_i/‖A_i‖ (the paper's OriginalWeightNorm, eq. 5; no bias, as in its code)."""
 
-    form: Form = ORIGINAL_WEIGHT_NORM
+    form: Form = Form(unit_rows=True, gain="gamma")
 
 
 class Cosine(Layer):
     """Logits s · cos(z, A_i) (the paper's CosLayer, eq. 4); the cosine of a zero vector is 0.
 
     Args:
-        in_features: the size h of a feature vector.
-        out_features: how many classes.
         scale: s; None, as in the paper, is 1.
         learn_scale: train s along with the rows.
     """
 
-    form: Form = COSINE
+    form: Form = Form(unit_rows=True, unit_input=True)
 
     def __init__(
         self,
@@ -170,8 +155,8 @@ class Cosine(Layer):
         scale = None if scale is None else real(scale, "scale")
         expect(learn_scale, bool, "learn_scale", "True or False")
         if learn_scale:
-            self.form = COSINE_LEARNED_SCALE
+            self.form = replace(self.form, gain="scale")
             self.scale = nn.Parameter(torch.tensor(1.0 if scale is None else scale))
         elif scale is not None:
-            self.form = COSINE_FIXED_SCALE
+            self.form = replace(self.form, gain="scale", fixed_gain=True)
             self.register_buffer("scale", torch.tensor(scale))
