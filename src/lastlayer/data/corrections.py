@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import a_path, short
-from lastlayer.data.tables import open_table
-from lastlayer.errors import ArgumentError, DataError, OptionError
+from lastlayer.data.tables.open_table import one_table
+from lastlayer.errors import DataError, OptionError
 
 COLUMNS = ("row", "label", "suggestion")
 Suspects = pl.DataFrame | str | os.PathLike[str]
@@ -82,10 +82,7 @@ class Corrections:
 
 
 def _read(file: str | os.PathLike[str]) -> pl.DataFrame:
-    tables = open_table(a_path(file, "suspects"))
-    if set(tables) != {""}:
-        raise ArgumentError(f"suspects must be one table, got {', '.join(tables)}")
-    table = tables[""]
+    table = one_table(a_path(file, "suspects"))
     wanted: list[Any] = [name for name in COLUMNS if name in table.columns]
     if not wanted:
         return pl.DataFrame()

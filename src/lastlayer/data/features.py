@@ -15,9 +15,9 @@ from lastlayer.core.names import ClassName, class_name, printable
 from lastlayer.data.corrections import Corrections, Suspects
 from lastlayer.data.feature_columns import column_names
 from lastlayer.data.feature_set import FeatureSet
-from lastlayer.data.from_arrays import assemble
+from lastlayer.data.from_arrays import Say, assemble
 from lastlayer.data.made_by import maker_of
-from lastlayer.data.table_rows import names_of_columns, read_splits
+from lastlayer.data.table_rows import Piece, names_of_columns, read_splits
 from lastlayer.data.tables.frames import open_frame
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import (
@@ -177,11 +177,24 @@ class Features:
         splits = read_splits({"": open_frame(frame)}, selection)
         drawn: list[str] = []
         said = drawn.append if test is None else lambda sentence: None
-        made, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, test, seed, said)
+        made = cls.of_pieces(splits, Origin(backbone=made_by), test, seed, said)
         for sentence in drawn:
             message = f"{sentence}: test=0.2 or split=COLUMN says what you mean"
             warnings.warn(message, DrawnTestWarning, stacklevel=2)
-        origin = Origin(backbone=made_by)
+        return made
+
+    @classmethod
+    def of_pieces(
+        cls,
+        splits: Mapping[str, Piece],
+        origin: Origin,
+        test: float | None = None,
+        seed: int = 0,
+        say: Say = lambda sentence: None,
+    ) -> Self:
+        """Return the features of what was read of tables; a test set is drawn if there is none."""
+        read = {name: (piece.z, piece.columns) for name, piece in splits.items()}
+        made, names = assemble(read, test, seed, say)
         return cls.of_splits(made, names, origin, names_of_columns(splits))
 
     @classmethod

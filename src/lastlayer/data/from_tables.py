@@ -7,10 +7,10 @@ from pathlib import Path
 
 from lastlayer.core.checks import real
 from lastlayer.data.features import Features, Origin, TrainingFeatures
-from lastlayer.data.from_arrays import Say, assemble, join
+from lastlayer.data.from_arrays import Say, join
 from lastlayer.data.split import TEST
-from lastlayer.data.table_rows import names_of_columns, read_splits
-from lastlayer.data.tables import Table, open_table
+from lastlayer.data.table_rows import read_splits
+from lastlayer.data.tables.open_table import one_table, open_table
 from lastlayer.data.tables.which_columns import WORDS, Selection, parted
 from lastlayer.errors import OptionError
 
@@ -35,21 +35,10 @@ def import_features(
     A split that the file has is used as it is: arrays such as ``z_train`` and ``z_test``, a column
     named ``split``, or the splits of a folder.
 
-    Args:
-        path: A .csv, .tsv, .parquet, .arrow, .feather, .jsonl, .npz, .npy, .safetensors or .pt
-            file, or a folder that Hugging Face's datasets saved to disk.
-        embedding: The column of embeddings: (n, h) numbers, or a list of h numbers per row; or
-            columns with one number per row, by prefix (``z_*``) or range (``z_0:z_383``). May be
-            left out where there is only one.
-        label: The column to learn, of any type; may be left out if it is named y, label or target.
-        domains: Further columns to keep as labels, of any type, such as a session.
-        split: The column that says ``train``, ``validation`` or ``test``, in capitals or not.
-        test: The file of the test set; or the part of each class to draw where there is none,
-            0.2 if not given.
-        validation: The file of the validation set.
-        seed: Decides that draw.
-        made_by: The name of the backbone or text model that made the embeddings.
-        say: Is told what was done, sentence by sentence.
+    The file is a table of any of ``SUFFIXES``, or a folder that Hugging Face's datasets saved to
+    disk; which columns of it are meant is said as in ``Features.from_frame``. ``test`` and
+    ``validation`` are files of those sets; or ``test`` is the part of each class to draw where
+    there is none, 0.2 if not given. What was done is told to ``say``, sentence by sentence.
     """
     selection = Selection(embedding=embedding, label=label, domains=domains, split=split)
     # What lies beside an array may be anything.
@@ -63,13 +52,13 @@ def import_features(
     if given:
         if split is not None or set(tables) != {""}:
             raise OptionError(f"{path} has splits of its own: leave out {', '.join(given)}")
-        tables = {"train": tables[""], **{name: _only(file) for name, file in given.items()}}
+        tables = {"train": tables[""], **{n: one_table(file) for n, file in given.items()}}
     splits = read_splits(tables, selection, say)
-    found, names = assemble({n: (s.z, s.columns) for n, s in splits.items()}, drawn, seed, say)
     made = _how(selection, drawn, given, None if "test" in splits else seed, made_by)
-    _mention_beside(Path(path), given, say)
     origin = Origin(dataset=Path(path).stem, backbone=made_by, made=made)
-    return Features.of_splits(found, names, origin, names_of_columns(splits))
+    found = Features.of_pieces(splits, origin, drawn, seed, say)
+    _mention_beside(Path(path), given, say)
+    return found
 
 
 def import_training(
@@ -80,22 +69,12 @@ def import_training(
 ) -> Features | TrainingFeatures:
     """Read embeddings and labels from a file; without a split in it all rows are for training."""
     selection = Selection(embedding=embedding, label=label, domains=domains)
-    read = read_splits(open_table(path), selection)
-    splits = {name: (split.z, split.columns) for name, split in read.items()}
+    splits = read_splits(open_table(path), selection)
     if len(splits) > 1:
-        found, names = assemble(splits)
-        origin = Origin(dataset=Path(path).stem)
-        return Features.of_splits(found, names, origin, names_of_columns(read))
+        return Features.of_pieces(splits, Origin(dataset=Path(path).stem))
     (only,) = splits.values()
-    made, names = join({"train": only})
+    made, names = join({"train": (only.z, only.columns)})
     return TrainingFeatures(made["train"], names)
-
-
-def _only(path: Path_) -> Table:
-    tables = open_table(path)
-    if set(tables) != {""}:
-        raise OptionError(f"{path} must be one table, but has splits: {', '.join(tables)}")
-    return tables[""]
 
 
 def _mention_beside(path: Path, given: Mapping[str, Path_], say: Say) -> None:

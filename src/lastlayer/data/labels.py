@@ -75,7 +75,7 @@ def _as_column(name: str, values: Any) -> Array | list[str]:
         values = np.array(values, dtype=object)  # NumPy's own text drops a NUL at its end
     array = as_array(values, f"labels '{name}'")
     if array.ndim != 1:
-        raise _wrong_shape(name, array)
+        raise ShapeError(f"labels '{name}' must have shape (n,), got {array.shape}")
     if array.dtype.kind == "O":
         refuse_mixed(name, array.tolist())
     elif isinstance(values, list | tuple):  # of which numpy has made text, if there was any
@@ -192,10 +192,6 @@ def check_finite(name: str, values: Array, start: int) -> None:
         raise LabelError(
             f"every sample needs a label, but '{name}' has NaN or infinity in row {start + bad[0]}"
         )
-
-
-def _wrong_shape(name: str, values: Array) -> ShapeError:
-    return ShapeError(f"labels '{name}' must have shape (n,), got {values.shape}")
 
 
 def _no_labels(name: str, dtype: object) -> LabelError:

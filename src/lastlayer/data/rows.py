@@ -19,7 +19,7 @@ from lastlayer.data.from_arrays import as_features
 from lastlayer.data.labels import check_none_empty, number
 from lastlayer.data.load import TABLES, load_features
 from lastlayer.data.made_by import Maker
-from lastlayer.data.table_rows import Piece, no_embedding, no_such_rows, read_splits
+from lastlayer.data.table_rows import no_embedding, no_such_rows, read_splits
 from lastlayer.data.tables import open_table
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, LabelError, OptionError
@@ -134,27 +134,21 @@ def _texts(data: Features, split: FeatureSet, columns: Sequence[str]) -> dict[st
 def _of_table(source: str | os.PathLike[str], selection: Selection) -> list[Rows]:
     splits = read_splits(open_table(source), selection)
     further = set(selection.domains) - {selection.label}
-    columns = [
-        next(((name, own) for name, own in split.columns.items() if name not in further), None)
-        for split in splits.values()
+    found = [
+        Rows(name, as_features(split.z), None, columns=split.embedding, also=split.columns)
+        for name, split in splits.items()
     ]
-    named = [column for column in columns if column is not None]
-    if len(named) < len(columns):
-        return [
-            Rows(name, as_features(split.z), None, columns=split.embedding, also=split.columns)
-            for name, split in splits.items()
-        ]
-    codes, names = number(named[0][0], *(values for _, values in named))
-    check_none_empty(named[0][0], names)
+    labels = [next((name for name in part.also if name not in further), "") for part in found]
+    if "" in labels:
+        return found
+    learned = (part.also[label] for part, label in zip(found, labels, strict=True))
+    codes, names = number(labels[0], *learned)
+    check_none_empty(labels[0], names)
     return [
-        Rows(name, as_features(split.z), y, names, split.embedding, *_beside(split, selection))
-        for (name, split), y in zip(splits.items(), codes, strict=True)
-    ]
-
-
-def _beside(split: Piece, selection: Selection) -> tuple[str, dict[str, Any]]:
-    """Return the name of the label column, and the further columns that were asked for."""
-    return next(iter(split.columns)), {name: split.columns[name] for name in selection.domains}
+        replace(part, y=y, names=names, label=label,
+                also={name: part.also[name] for name in selection.domains})
+        for part, label, y in zip(found, labels, codes, strict=True)
+    ]  # fmt: skip
 
 
 def is_table(source: str | os.PathLike[str]) -> bool:

@@ -114,7 +114,7 @@ def open_shards(source: Path, files: Sequence[Path], names: dict[str, list[str]]
     return Table(str(source), _dimensions(schema), stream)
 
 
-def open_frame(frame: Any, source: str = "the frame") -> Table:
+def open_frame(frame: Any) -> Table:
     """Take a frame of polars or pandas, or anything with the Arrow interface."""
     given = frame
     if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
@@ -128,7 +128,7 @@ def open_frame(frame: Any, source: str = "the frame") -> Table:
                 refuse_mixed(name, [_plain(v) for v in given.iloc[:, places[name]].tolist()])
         return _arrays(lazy.select([*numbers, *labels]).collect(), numbers, labels)
 
-    return Table(source, _dimensions(lazy.collect_schema()), at_once(get))
+    return Table("the frame", _dimensions(lazy.collect_schema()), at_once(get))
 
 
 def _lazy(path: Path, lazy: pl.LazyFrame, footer: Callable[[], Footer] | None = None) -> Table:

@@ -20,7 +20,7 @@ from lastlayer.data.tables.frames import (
 )
 from lastlayer.data.tables.named_arrays import open_npy, open_npz, open_safetensors, open_torch
 from lastlayer.data.tables.table import Table
-from lastlayer.errors import FileFormatError, MissingFileError
+from lastlayer.errors import FileFormatError, MissingFileError, OptionError
 
 _OPEN: Mapping[str, Callable[[Path], Table]] = {
     ".csv": partial(open_text, separator=","),
@@ -57,6 +57,14 @@ def open_table(path: str | os.PathLike[str]) -> dict[str, Table]:
     opener = look_up(path.suffix.lower(), _OPEN, "type of table")
     with reading(path, f"a {path.suffix.lower()} file"), without_panics():
         return {"": opener(path)}
+
+
+def one_table(path: str | os.PathLike[str]) -> Table:
+    """Open a file, or a folder, that has no splits."""
+    tables = open_table(path)
+    if set(tables) != {""}:
+        raise OptionError(f"{path} must be one table, but has splits: {', '.join(tables)}")
+    return tables[""]
 
 
 def split_folders(folder: Path) -> dict[str, Path]:
