@@ -19,13 +19,13 @@ from lastlayer.data.rows import Rows, Source, read_rows
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.labels import words
-from lastlayer.labels.class_pairs import ClassPair, classes_that_are_one, count_beaten
 from lastlayer.labels.copies import Pair, near_copies
 from lastlayer.labels.left_out import LeftOut
 from lastlayer.labels.second_opinion import Beside, fit
 
 SCORES = ("noise", "confidence", "margin")
 CANDIDATES = 1000  # of the worst rows, for which a near copy is looked for, and of few a twentieth
+FEWEST = 10  # rows of a class before it is said to be the same as another
 FAR_OUT = 3.0  # interquartile ranges above the upper quartile: so far is a row of no class
 
 
@@ -37,6 +37,14 @@ class Known(NamedTuple):
     other: float | None = None  # None: there is no other split with labels
     split: str = ""
     others: int = 0
+
+
+class ClassPair(NamedTuple):
+    """Two classes, and the share of their rows that is nearer to its own than to the other."""
+
+    one: int
+    other: int
+    told_apart: float  # the mean over both classes; one half: by chance
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,3 +332,30 @@ def _known(
         hits = found.head.predict(other.z) == torch.where(present[place] == other.y, place, -1)
         return Known(right, n, float(hits.double().mean()), other.split, len(hits))
     return Known(right, n)
+
+
+def count_beaten(beaten: Tensor, logits: Tensor, y: Tensor) -> None:
+    """Add, in place, how often rows of a class have a larger logit for another (k, k)."""
+    own = logits.gather(1, y[:, None])
+    beaten.index_add_(0, y, (logits > own).double() + 0.5 * (logits == own).double())
+
+
+def classes_that_are_one(beaten: Tensor, counts: Tensor) -> list[ClassPair]:
+    """Return pairs of classes that are told apart no better than by chance.
+
+    A pair is one unless more rows are right than 19 in 20 times, were each decided by a coin.
+
+    >>> beaten = torch.tensor([[0.0, 48.0, 1.0], [52.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
+    >>> [(pair.one, pair.other) for pair in classes_that_are_one(beaten, torch.tensor([100] * 3))]
+    [(0, 1)]
+    """
+    share = beaten / counts[:, None].double().clamp(min=1)
+    right = 1 - (share + share.mT) / 2
+    rows = 1 / counts.double().clamp(min=1)
+    chance = 0.5 + 1.645 * ((rows[:, None] + rows) / 16).sqrt()
+    enough = counts >= FEWEST
+    one = (right < chance) & enough[:, None] & enough
+    found = [
+        ClassPair(i, j, float(right[i, j])) for i, j in one.triu(diagonal=1).nonzero().tolist()
+    ]
+    return sorted(found, key=lambda pair: (pair.told_apart, pair.one, pair.other))

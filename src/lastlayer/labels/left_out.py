@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import able
 from lastlayer.core.checks import expect
-from lastlayer.errors import UnsupportedError
 from lastlayer.heads import Head, make_head, options_of
+from lastlayer.heads.changes import check_able
 from lastlayer.labels.copies import Copies
 
 PIECE = 1 << 21  # features, or logits, that are worked on at once
@@ -58,18 +57,11 @@ class LeftOut:
 
 def _learn(head: Head, z: Tensor, y: Tensor, seed: int) -> Head:
     """Let a head learn rows that may lie on disk; one behind a map takes it from any rows."""
-    if not head.abilities.leaves_out:
-        raise UnsupportedError(
-            f"'{head.name}' cannot answer for a row as if it had not learned it; these heads can: "
-            f"{', '.join(able('leaves_out'))}"
-        )
+    check_able(head, "leaves_out", "answer for a row as if it had not learned it")
     if 0 < head.rows_to_begin <= len(z):
         order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
         head = head.fresh(head.n_classes, first=z[order[: head.rows_to_begin].sort().values])
-    for rows, own in zip(z.split(most := _at_once(z)), y.split(most), strict=True):
+    at_once = max(PIECE // z.shape[1], 1)
+    for rows, own in zip(z.split(at_once), y.split(at_once), strict=True):
         head.observe(rows, own)
     return head
-
-
-def _at_once(z: Tensor) -> int:
-    return max(PIECE // z.shape[1], 1)

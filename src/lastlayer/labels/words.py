@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from lastlayer.labels.class_pairs import is_no_better
 from lastlayer.labels.second_opinion import Beside
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def warnings(
             "show looks like noise, so the count is an upper limit, and little more."
         )
     guess = float(counts.max()) / float(counts.sum())
-    if is_no_better(known.left_out, known.rows, guess):
+    if _is_no_better(known.left_out, known.rows, guess):
         said.append(
             f"The features hardly tell classes apart: left-out rows are right "
             f"{known.left_out:.1%} of the time, and the most frequent class is {guess:.1%} of the "
@@ -98,3 +97,8 @@ def _chance(known: "Known") -> float:
     other = known.other or 0.0
     spread = known.left_out * (1 - known.left_out) / known.rows + other * (1 - other) / known.others
     return 3.1 * math.sqrt(spread)
+
+
+def _is_no_better(right: float, n: int, guess: float) -> bool:
+    """Return whether a share of n rows that are right is no better than a guess is."""
+    return right <= guess + 1.645 * math.sqrt(max(guess * (1 - guess), 1e-12) / max(n, 1))
