@@ -125,7 +125,7 @@ def test_qda_says_where_a_class_needs_more() -> None:
 
 
 def test_what_does_not_fit_is_refused_before_it_is_allocated() -> None:
-    match = r"take 2.0 GiB, but 200 classes of 1280 features need 2.4 GiB: {}"
+    match = r"take 2.1 GB, but 200 classes of 1280 features need 2.6 GB: {}"
     with pytest.raises(OptionError, match=match.format("keep only variances with diagonal=True")):
         make_head("qda", 1280, 200)
     with pytest.raises(OptionError, match=match.format("use a head that keeps one scatter")):

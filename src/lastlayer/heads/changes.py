@@ -73,20 +73,21 @@ def observe_all(head: "Head", batches: Iterable[tuple[Any, ...]], n_classes: int
 
 def take(head: "Head", z: Tensor, y: Tensor, weight: Any = None) -> None:
     """Check a batch and learn from it, as part of a change."""
-    z, y, most = head._check_batch(z, y)
-    if most >= 0 and weight is not None:
-        z, y, weight = _weighted(head, z, y, weight)
-        most = int(y.max()) if len(y) else -1
+    z, y, most, weights = _checked(head, z, y, weight)
     if most >= 0:
-        head._take(z, y, most, *(() if weight is None else (weight,)))
+        head._take(z, y, most, *weights)
 
 
-def _weighted(
+def _checked(
     head: "Head", z: Tensor, y: Tensor, weight: Any
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Check weights; return a batch without rows of weight 0, and weights if there are some."""
+) -> tuple[Tensor, Tensor, int, tuple[Tensor, ...]]:
+    """Check a batch; return it without rows of weight 0, its largest label or −1, and weights."""
+    z, y, most = head._check_batch(z, y)
+    if most < 0 or weight is None:
+        return z, y, most, ()
     check_able(head, "weighs", "take weights")
-    return without_light_rows(z, y, check_weights(weight, len(y)))
+    z, y, heavy = without_light_rows(z, y, check_weights(weight, len(y)))
+    return z, y, int(y.max()) if len(y) else -1, () if heavy is None else (heavy,)
 
 
 def merge(head: H, other: H, columns: Tensor | None = None) -> H:
@@ -156,16 +157,13 @@ def _rearranged(head: H, numbers: list[int] | None, columns: Tensor | None) -> H
 def forget(head: "Head", z: Tensor, y: Tensor, weight: Any) -> None:
     """Take samples out of a head; after an error it is as before."""
     check_able(head, "forgets", "forget samples")
-    z, y, most = head._check_batch(z, y)
-    if most >= 0 and weight is not None:
-        z, y, weight = _weighted(head, z, y, weight)
-    weights = () if weight is None else (weight,)
+    z, y, most, weights = _checked(head, z, y, weight)
+    if most < 0:
+        return
     with head.lock:
         head._settle()
         if most >= head.n_classes:
             raise _unknown_class(head, most)
-        if most < 0 or not len(y):
-            return
         _check_counts(head, y, *weights)
         try:
             with AllOrNothing(head), learning(head):

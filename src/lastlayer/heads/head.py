@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Path = str | os.PathLike[str]
 Weights = Tensor | Sequence[float] | None  # of samples (n,), at least 0; None: each weighs 1
 Preset = Literal["exact", "paper"]
+Type = torch.dtype | None  # of numbers that are handed out; None: PyTorch's default, float32
 
 
 class Head(SharedModule, ABC):
@@ -44,11 +45,8 @@ class Head(SharedModule, ABC):
     beyond those it knows arrives. Everything learned is a parameter or a buffer. Any number of
     threads may use a head at once: an answer reflects some whole number of changes.
 
-    Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand (0: none).
-        preset: "exact", or "paper" for the paper's method with its quirks; None: it has none.
-        **options: what else the head was made with, kept for ``save``.
+    ``in_features`` is the size h of a feature vector; ``n_classes`` are known before. The preset
+    of a head that has none is None. What else it is made with are ``options``, kept for ``save``.
     """
 
     passes: ClassVar[int | None]  # how often it may see an example; None: as often as asked
@@ -254,16 +252,14 @@ class Head(SharedModule, ABC):
         calibration.a_share(unknown, "unknown")
         return calibration.up_to_date(self).limit(unknown)
 
-    def as_linear(self, dtype: torch.dtype | None = None) -> nn.Linear:
+    def as_linear(self, dtype: Type = None) -> nn.Linear:
         """Return an ordinary layer that predicts the same class, if ``abilities.linear`` says so.
 
         Its parameters have the ``dtype``; None: PyTorch's default, float32.
         """
         return export.as_linear(self, dtype)
 
-    def as_module(
-        self, unknown: float | None = None, dtype: torch.dtype | None = None
-    ) -> Inference:
+    def as_module(self, unknown: float | None = None, dtype: Type = None) -> Inference:
         """Return the head in its present state as a module that only predicts, to export it.
 
         It checks and learns nothing. Its ``forward(z)`` returns class, probabilities and novelty,
@@ -272,9 +268,7 @@ class Head(SharedModule, ABC):
         """
         return export.as_module(self, unknown, dtype)
 
-    def export_onnx(
-        self, path: Path, unknown: float | None = None, dtype: torch.dtype | None = None
-    ) -> None:
+    def export_onnx(self, path: Path, unknown: float | None = None, dtype: Type = None) -> None:
         """Write ``as_module(unknown, dtype)`` to an ONNX file, for a service to run.
 
         Class names, temperature and limits are in its metadata. Needs the extra ``onnx``.

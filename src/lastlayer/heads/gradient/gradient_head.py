@@ -33,8 +33,6 @@ class GradientHead(Head):
 
     Args:
         layer: a name in ``lastlayer.layers.LAYERS``.
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         preset: "exact" or "paper".
         mask: "none", "single" or "group".
         lr: the learning rate; None: 0.01 for the linear layers, 0.1 for the others.

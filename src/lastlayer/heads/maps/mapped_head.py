@@ -43,10 +43,8 @@ class MappedHead(Head):
     forgetting; but no row can be taken out of such a map itself.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         width: the size of a mapped feature vector, or "auto": h + 2,080 of products, of fewer than
-            64 features all of them; 2,000 of other maps.
+            64 features all of them; 2,000 of other maps. Statistics take width² · 8 bytes.
         map: "relu", "fourier", "quadratic", or "auto": from 64 features on quadratic, or fourier
             where the width exceeds all products; else the one of this head.
         seed: of the map's projection.

@@ -12,21 +12,12 @@ class RandomRidgeHead(MappedHead):
     """Least squares on one-hot targets behind a random feature map.
 
     As RanPAC (McDonnell et al. 2023), but that the map sees unit rows, or centred and scaled ones,
-    an intercept, and ridge's penalty, which follows from everything seen.
+    an intercept, and ridge's penalty, which follows from everything seen. The map "auto" of fewer
+    than 64 features is relu; ``MappedHead`` says what the options of the map are.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
-        width: the size of a mapped feature vector, or "auto": h + 2,080 from 64 features on, else
-            2,000; statistics take width² · 8 bytes.
-        map: "relu", "fourier" or "quadratic"; "auto": quadratic from 64 features on, else relu.
-        seed: of the map's projection.
-        rows: "unit": rows of length 1, behind a map that depends on no row, or "as_is"; "auto":
-            unit for a quadratic map of 64 features or more.
         penalty: relative to the mean eigenvalue, or "auto": as that of ridge.
         weigh: "samples" (each weighs the same) or "classes" (each class does).
-        budget: bytes that its statistics may take.
-        like: a head or a map to take a fixed map from.
 
     >>> import torch
     >>> z, y = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), [0, 0, 1, 1]

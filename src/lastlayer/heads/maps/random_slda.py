@@ -12,21 +12,13 @@ class RandomSldaHead(MappedHead):
     """Linear discriminant analysis behind a random feature map.
 
     As KLDA (Momeni, Mazumder and Liu 2024) and RanDumb (Prabhu et al. 2024), with one exact
-    within-class covariance, whatever the order of the data, and the bandwidth from the data.
+    within-class covariance, whatever the order of the data, and the bandwidth from the data. The
+    map "auto" of fewer than 64 features is fourier; ``MappedHead`` says what the options of the map
+    are.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
-        width: the size of a mapped feature vector, or "auto": h + 2,080 from 64 features on, else
-            2,000; statistics take width² · 8 bytes.
-        map: "relu", "fourier" or "quadratic"; "auto": quadratic from 64 features on, else fourier.
-        seed: of the map's projection.
-        rows: "unit": rows of length 1, behind a map that depends on no row, or "as_is"; "auto":
-            unit for a quadratic map of 64 features or more.
         shrinkage: "oas" or a number in [0, 1].
         prior: "uniform" or "empirical".
-        budget: bytes that its statistics may take.
-        like: a head or a map to take a fixed map from.
 
     >>> import torch
     >>> z, y = torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), [0, 0, 1, 1]

@@ -43,8 +43,6 @@ class KnnHead(StoringHead):
     before the first ``forward`` after it in any case.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand (0: none).
         preset: "exact" or "paper".
         k: how many neighbours vote; all of them while fewer are stored.
         budget: rows kept per class (None: all).

@@ -21,8 +21,6 @@ class MeanHead(StatisticsHead):
     Under "paper" a class without data keeps the zero vector, and can win.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         preset: "exact" or "paper".
         half_life: samples of a class after which one counts half in its mean; None: never.
 

@@ -26,8 +26,6 @@ class QdaHead(GaussianHead):
     made at the first question after a change. It is not the paper's, and has no presets.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         nu: how many samples the shared covariance counts for in each class; None: 2 h.
         prior: "uniform" or "empirical".
         diagonal: keep and use variances only, h numbers for each class in place of h².
@@ -119,7 +117,8 @@ class QdaHead(GaussianHead):
         self._factors = {c: self._factor(c, shared) for c in known}
 
     def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
-        without = diagonal_without if self.diagonal else EachWithout.of(self._derived).logits
+        each = self._derived.setdefault("without", EachWithout())
+        without = diagonal_without if self.diagonal else each.logits
         logits = torch.empty(len(z), self.n_classes, dtype=torch.float64, device=z.device)
         for times in copies.unique().tolist():
             rows = (copies == times).nonzero().flatten()

@@ -30,8 +30,6 @@ class RidgeHead(StatisticsHead):
     every w_c is zero, and the largest class wins. It is not the paper's, and has no presets.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         penalty: λ, relative to tr(G)/h, or "auto": the one under which the targets are most
             likely, or a smaller one that is cross-validated (decision 15; "gcv", its name in 0.2,
             means the same).

@@ -26,8 +26,6 @@ class SampledLinearHead(GaussianHead):
     all classes share is the identity. It is not the paper's, and has no presets.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         nu: how many samples the shared covariance counts for in each class; None: 2 h.
         prior: "empirical" (a class is drawn as often as it was seen) or "uniform".
         steps: of training; each costs about 2048 · h · (h/2 + 2 n_classes) multiplications.

@@ -27,8 +27,6 @@ class SldaHead(StatisticsHead):
     order of the data, so such a head cannot be merged and cannot forget.
 
     Args:
-        in_features: the size h of a feature vector.
-        n_classes: classes known beforehand.
         preset: "exact" or "paper".
         shrinkage: "oas" (Chen's oracle approximating shrinkage) or a number in [0, 1].
         prior: "uniform" (every class weighs the same) or "empirical" (its share of the samples).

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue import Abilities, size_in_words
 from lastlayer.core.checks import whole
 from lastlayer.core.tensors import check_batch
 from lastlayer.errors import OptionError
@@ -274,11 +274,7 @@ def check_budget(what: str, needed: int, budget: int, remedy: str) -> None:
     whole(budget, "a budget in bytes", least=1)
     if needed > budget:
         raise OptionError(
-            f"statistics may take {_size(budget)}, but {what} need {_size(needed)}: {remedy}, or "
-            f"make the head with budget={needed} if you have that much memory"
+            f"statistics may take {size_in_words(budget)}, but {what} need "
+            f"{size_in_words(needed)}: {remedy}, or make the head with budget={needed} if you have "
+            "that much memory"
         )
-
-
-def _size(n: int) -> str:
-    mega, giga = n / 2**20, n / 2**30
-    return f"{giga:.1f} GiB" if giga >= 1 else f"{mega:.1f} MiB"

@@ -6,7 +6,7 @@ a multiple of I is D + δ·I − κ·ddᵀ in the basis in which D, which all ro
 follows the row, since the trace does. One eigendecomposition then serves every row.
 """
 
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -112,12 +112,6 @@ class EachWithout:
     def __init__(self) -> None:
         self.times = 0  # how often the rows were learned that all else is for
         self.classes: dict[int, tuple[Tensor, Tensor]] = {}
-
-    @classmethod
-    def of(cls, derived: dict[str, Any]) -> Self:
-        """Return the one that was made of a head as it is."""
-        found: Self = derived.setdefault("without", cls())
-        return found
 
     def logits(self, s: ClassStatistics, nu: float, z: Tensor, y: Tensor, times: int) -> Tensor:
         """Return the logits (n, n_classes) of rows that were all learned that many times."""
