@@ -47,7 +47,7 @@ from lastlayer.cluster import Cluster
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.evaluate import shard_tasks
 from lastlayer.evaluate.shard_tasks import Run, cores, run_in_threads
-from lastlayer.fitting import fit_shards
+from lastlayer.fit_shards import fit_shards
 
 H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
 HEADS = ("mean", "slda", "ridge", "random_ridge")

@@ -7,7 +7,6 @@ as such (``lastlayer.fitting``). From there on both take the same path.
 # ruff: noqa: N803  (scikit-learn calls the features X)
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -24,9 +23,8 @@ from torch import Tensor
 
 from lastlayer.classifier_file import read_classifier, write_classifier
 from lastlayer.core.checks import expect, short, whole
-from lastlayer.core.names import listed
 from lastlayer.core.tensors import are_usable, bad_features, check_not_tiny
-from lastlayer.data.class_labels import ClassLabels, joint_answers, text_labels
+from lastlayer.data.class_labels import ClassLabels, check_answers, joint_answers, text_labels
 from lastlayer.data.feature_columns import (
     check_width,
     columns_in_order,
@@ -38,37 +36,30 @@ from lastlayer.data.made_by import Maker, refuse_others
 from lastlayer.data.split import draw_share
 from lastlayer.errors import (
     DataError,
-    ForgottenBeforeWarning,
     LabelError,
     MergeError,
     NotLearnedError,
     OptionError,
-    OtherFeaturesWarning,
 )
-from lastlayer.evaluate.class_weights import balanced, of_classes
+from lastlayer.evaluate.class_weights import balanced, weights_of
 from lastlayer.evaluate.pool import BATCH_SIZE
-from lastlayer.evaluate.training_rows import Divided, in_order, shuffled
+from lastlayer.evaluate.training_rows import Divided, batches
 from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.answering import make_ready
-from lastlayer.heads.calibration import a_share, warn_if_stale
+from lastlayer.heads.calibration import a_share
 from lastlayer.heads.changes import merge as merge_heads
 from lastlayer.heads.class_names import called
 from lastlayer.heads.export import as_module
 from lastlayer.heads.first_rows import LOOKED_AT, FirstRows
-from lastlayer.heads.forgotten import forgotten_before, note_forgotten
+from lastlayer.heads.forgotten import note_forgotten, warn_if_forgotten
 from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.onnx_file import write_onnx
 from lastlayer.heads.undo import Lock, settle
-from lastlayer.heads.weights import check_weights
 
 if TYPE_CHECKING:
     from lastlayer.data.rows import Rows
 
-EPOCHS = 5  # as in the paper
-STEPS = 200  # at least: a set of few batches is shown more often
-ANSWERED = 1 << 13  # rows that are answered at once
-SCORED = 1 << 22  # and logits: with many classes, fewer rows
 _OPTION = "options__"  # before the name of an option, where one of them is set
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
@@ -159,7 +150,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def n_answers(self) -> int:
         """How many labels it answers now: those forgotten, or only declared, are no answers."""
-        return int(self._in_order(self.head_.seen[None], False).sum())
+        return int(self.in_order(self.head_.seen[None], False).sum())
 
     @property
     def origin_(self) -> list[str]:
@@ -218,7 +209,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if first:
                 self._begin(known)
             with self.head_.lock:
-                self._check_answers(known)
+                check_answers(self.answers, known)
                 self.labels_ = self.labels_.with_new(known)
                 own = self.labels_.classes_of(labels, codes)
                 weight = self._weights(sample_weight, own)
@@ -279,7 +270,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         temperature of before, with a CalibrationWarning.
         """
         with self._locked():
-            return self._in_order(self.head_.probabilities(self._of_array(X)), 0, np.sum)
+            return self.in_order(self.head_.probabilities(self._of_array(X)), 0, np.sum)
 
     def decision_function(self, X: ArrayLike) -> Array:
         """Return the logits in the order of ``classes_``; of two classes, their difference.
@@ -287,7 +278,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A very low number replaces −∞, since scikit-learn's scores accept only finite numbers.
         """
         with self._locked():
-            logits = np.maximum(self._in_order(self.head_(self._of_array(X)), -np.inf), LOWEST)
+            logits = np.maximum(self.in_order(self.head_(self._of_array(X)), -np.inf), LOWEST)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -312,14 +303,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with self._locked():
             weight = self._weights(given, y)
-            if not weight and (before := forgotten_before(self.head_, z, y)):
-                warnings.warn(
-                    f"{before} of these {len(y)} rows were forgotten before, and have not been "
-                    "learned since: unless the head had learned copies of them, they are now taken "
-                    "out twice, and learning them once more puts that right",
-                    ForgottenBeforeWarning,
-                    stacklevel=3,
-                )
+            if not weight:
+                warn_if_forgotten(self.head_, z, y)
             self.head_.forget(z, y, *weight)
             if not weight:
                 note_forgotten(self.head_, z, y)
@@ -397,13 +382,10 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def as_module(
         self, unknown: float | None = None, dtype: torch.dtype | None = None
     ) -> Inference:
-        """Return what answers as a module; its classes are ``head_.class_names``, in their order.
+        """Return what answers as a module, as ``Head.as_module`` does.
 
-        What they stand for, if they do, is ``about["answers"]``, in the same order.
-
-        Args:
-            unknown: the share of known inputs that may be turned away, with class −1; None: none.
-            dtype: torch.float32 or float64; None: PyTorch's default, float32.
+        Its classes are ``head_.class_names``, in their order; what they stand for, if they do, is
+        ``about["answers"]``.
         """
         check_is_fitted(self, "head_")
         made = as_module(self.head_, unknown, dtype, float(self.feature_scale))
@@ -424,9 +406,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str], solve: bool = True) -> None:
         """Write it to the file of its head, a safetensors file, with its labels and settings.
 
-        Args:
-            path: the file.
-            solve: first solve what it answers by, so that nobody who loads it need do so.
+        ``solve``: what it answers by is solved before, so that nobody who loads it need do so.
         """
         with self._locked():
             # A head that cannot answer, not yet or not any more, is saved as it is.
@@ -454,7 +434,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if first:
             # A single name is that of a column of vectors, and says nothing of their order.
             self._meet(rows.z.shape[1], rows.columns if len(rows.columns) > 1 else ())
-        z = self._divided(rows, "" if first else "learned")
+        z = self.divided(rows, "" if first else "learned")
         labels = self._welcome(rows.names, y.unique())
         self.note_maker(rows.made_by)
         self.head_.class_names = self.labels_.names
@@ -468,16 +448,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def seen(self, rows: "Rows") -> tuple[Tensor, Tensor]:
         """Return rows of a file as the head sees them: features, and its classes."""
         check_is_fitted(self, "head_")
-        z, labels = self._divided(rows), self.labels_.like(rows.names)
+        z, labels = self.divided(rows), self.labels_.like(rows.names)
         return z[:], self.labels_.classes_of(labels, rows.labelled)
-
-    def watched(self, rows: "Rows") -> tuple[Tensor, Tensor | None]:
-        """Return rows of a file as ``seen`` does, with the next classes for labels that are new."""
-        check_is_fitted(self, "head_")
-        z, labels = self._divided(rows)[:], self.labels_.like(rows.names)
-        if rows.y is None:
-            return z, None
-        return z, self.labels_.with_new(labels).classes_of(labels, rows.y)
 
     def features_of(self, X: ArrayLike) -> Tensor:
         """Return features as the head sees them, of any form that ``predict`` takes."""
@@ -492,45 +464,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own = self.labels_.with_new(labels) if len(labels) else self.labels_
             return own.classes_of(labels, torch.from_numpy(codes))
 
-    def answer(
-        self, rows: "Rows", unknown: float | None = None, top: int = 1
-    ) -> tuple[Array, Array, Array]:
-        """Predict rows of a file: labels, how probable they are, and whether each row is known.
-
-        Args:
-            rows: the rows (n, h).
-            unknown: the share of known rows that may be taken for unknown; None: none are.
-            top: how many labels of each row to return, (n, top), the likeliest first.
-        """
-        with self._locked():
-            limit = None if unknown is None else self.head_.limit(unknown)
-            z = self._divided(rows)
-            warn_if_stale(self.head_)
-            size = max(1, min(ANSWERED, SCORED // len(self.labels_.ordered)))
-            answers = [self._answer(part, limit, top) for part in z.split(size)]
-        labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
-        return labels, probable, known
-
-    def _answer(self, z: Tensor, limit: float | None, top: int) -> tuple[Array, Array, Array]:
-        if limit is None:
-            logits, known = self.head_(z), np.ones(len(z), dtype=bool)
-        else:
-            logits, novelty = self.head_.judge(z)
-            known = (novelty <= limit).numpy()
-        # The order of equal logits is that of the labels, as where the first alone is asked for.
-        ordered = self._in_order(logits, -np.inf)
-        if top == 1:
-            place = ordered.argmax(axis=1)[:, None]
-        else:
-            place = np.argsort(-ordered, axis=1, kind="stable")[:, :top]
-        probable = self._in_order(self.head_.probabilities_of(logits), 0, np.sum)
-        return self.classes_[place], np.take_along_axis(probable, place, axis=1), known
-
-    def classes_of_shards(self, width: int, columns: Sequence[str], names: Sequence[str]) -> Tensor:
-        """Take the width and names of columns, and classes to learn; return each one's number."""
+    def begin_with(self, width: int, columns: Sequence[str], names: Sequence[str]) -> Tensor:
+        """Take the columns of what will be learned, and its classes; return their numbers."""
         self._check_options()
-        if isinstance(self.class_weight, Mapping):
-            raise OptionError("class_weight of shards must be 'balanced', or None, got a dict")
         if not hasattr(self, "head_"):
             self._meet(width, columns)
         check_width(width, self.n_features_in_)
@@ -578,7 +514,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self, labels: Array) -> None:
         """Make a new head whose classes are these labels, in this order."""
-        self._check_answers(labels)
+        check_answers(self.answers, labels)
         options = balanced(self.head, self.options) if self.class_weight == "balanced" else {}
         if isinstance(self.class_weight, Mapping) and "prior" in options_of(self.head):
             options["prior"] = "empirical"  # else weights would not make a class more probable
@@ -607,7 +543,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._begin(labels)
         else:
             labels = self.labels_.like(names)
-            self._check_answers(labels[used.numpy()])
+            check_answers(self.answers, labels[used.numpy()])
             self.labels_ = self.labels_.with_new(labels[used.numpy()])
         return labels
 
@@ -619,15 +555,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _weights(
         self, given: ArrayLike | None, y: Tensor, whole: bool = False
     ) -> tuple[Tensor, ...]:
-        """Return what rows of classes (n,) weigh, by themselves and by their classes; (): each 1.
-
-        ``whole``: these are all the rows that are ever learned.
-        """
-        weight = None if given is None else check_weights(given, len(y))
-        of = of_classes(self.class_weight, self.head_, y, self.labels_.by_class, whole)
-        if of is not None:
-            weight = of[y] if weight is None else weight * of[y]
-        return () if weight is None else (weight,)
+        """Return what rows of classes (n,) weigh; (): each 1."""
+        labels = self.labels_.by_class
+        return weights_of(y, given, self.class_weight, self.head_, labels, whole)
 
     def _learn(
         self, z: Divided, of: Sequence[Tensor], first: bool, share: float | None
@@ -647,22 +577,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, z: Divided, of: Sequence[Tensor], learned: Tensor, first: bool
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield the rows to learn as often as the head wants to see them."""
-        size = self.batch_size
-        if len(of) > 1:  # rows with weights fix a map at once: as many as it wants
-            size = max(size, self.head_.rows_to_begin)
-        if self.head_.passes is not None:
-            for _ in range(self.head_.passes):
-                yield from in_order(z, of, size, learned)
-            return
-        # A small set that comes first is shown more often, until it makes enough steps.
-        enough = -(-STEPS // -(-int(learned.sum()) // size)) if first else 0
-        try:
-            for epoch in range(self.epochs or max(EPOCHS, enough)):
-                # A calibration that lives hears of each row once, when it is new.
-                self.head_._follows = epoch == 0
-                yield from shuffled(z, of, size, learned, self._random)
-        finally:
-            self.head_._follows = True
+        how: dict[str, Any] = {"size": self.batch_size, "epochs": self.epochs, "first": first}
+        return batches(z, of, learned, self.head_, self._random, **how)
 
     def _named_batches(self, z: Divided, of: Sequence[Tensor]) -> Iterator[tuple[Tensor, ...]]:
         """Yield rows to learn, then name their classes: so that is part of the head's change."""
@@ -684,7 +600,7 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if maker:
             self.made_by_ = {**maker, **self.maker}
 
-    def _divided(self, rows: "Rows", look: str = "asked") -> Divided:
+    def divided(self, rows: "Rows", look: str = "asked") -> Divided:
         """Return features of a file as the head may see them, columns in the learned order."""
         check_width(rows.z.shape[1], self.n_features_in_, rows.columns)
         z = Divided(columns_in_order(rows.z, rows.columns, self.column_names), self.feature_scale)
@@ -700,13 +616,8 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def look_at(self, z: Divided, what: str) -> None:
         """Warn, once, if the first rows asked about, or learned further, are of other features."""
-        if unlike := self._first[what].see(self.head_, z[:LOOKED_AT]):
-            warnings.warn(
-                f"the first rows {'asked about' if what == 'asked' else 'to learn further'} "
-                f"{unlike}: are they features of the same model, their columns in the same order?",
-                OtherFeaturesWarning,
-                stacklevel=3,
-            )
+        said = "asked about" if what == "asked" else "to learn further"
+        self._first[what].warn(self.head_, z[:LOOKED_AT], said)
 
     def _of_array(self, X: ArrayLike) -> Tensor:
         """Return the features of an array or a frame, as the head may see them."""
@@ -739,36 +650,17 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Divided(tensor, self.feature_scale), torch.from_numpy(codes), labels
 
     def _winners(self, logits: Tensor) -> Array:
-        labels: Array = self.classes_[self._in_order(logits, -np.inf).argmax(axis=1)]
+        labels: Array = self.classes_[self.in_order(logits, -np.inf).argmax(axis=1)]
         return labels
 
-    def _in_order(
+    def in_order(
         self, answers: Tensor, missing: float, join: Callable[..., Array] = np.max
     ) -> Array:
         """Return answers (n, n_classes) of the head in the order of ``classes_``.
 
         Those for labels that stand for one label are joined: of logits the largest.
         """
-        found: Array = answers.numpy()
-        # A label that ``classes`` has only named has no column until it is seen.
-        if lacking := len(self.labels_.ordered) - found.shape[1]:
-            found = np.pad(found, ((0, 0), (0, lacking)), constant_values=missing)
-        found = found[:, self.labels_.column]
-        if self.answers is None:
-            return found
-        classes, place = self.labels_.coarser(self.answers)
-        return np.stack([join(found[:, place == k], axis=1) for k in range(len(classes))], axis=1)
-
-    def _check_answers(self, labels: Array) -> None:
-        """Refuse labels to learn that no answer is known for."""
-        if self.answers is None:
-            return
-        expect(self.answers, Mapping, "answers", "a dict: {label learned: label answered}")
-        if lacking := [str(label) for label in labels.tolist() if label not in self.answers]:
-            raise LabelError(
-                "every label that is learned needs one to answer, but answers has none for "
-                f"{listed(lacking, 3)}"
-            )
+        return self.labels_.in_order(answers.numpy(), missing, self.answers, join)
 
     def answer_by(self, answers: Mapping[Any, Any]) -> None:
         """Answer labels that are yet to be learned by what they stand for, as ``answers`` does."""

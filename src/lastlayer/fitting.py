@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lastlayer.catalogue import card_of, split_name
@@ -23,20 +24,19 @@ from lastlayer.data import made_by
 from lastlayer.data.corrections import Suspects
 from lastlayer.data.rows import CHOICES, Rows, Source, answers_of, corrected, read_rows
 from lastlayer.data.shard_list import Sharded, is_sharded, list_shards
-from lastlayer.data.shard_rows import read_shard
 from lastlayer.data.tables.open_table import is_dataset
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.errors import DataError, LastLayerError, MergeError, OptionError
+from lastlayer.errors import DataError, MergeError, OptionError
 from lastlayer.estimator import HeadClassifier
-from lastlayer.evaluate.shard_survey import Survey, survey
-from lastlayer.evaluate.shard_tasks import Run, do, run_in_threads
-from lastlayer.evaluate.shards import Work, folder_of, in_words
-from lastlayer.evaluate.training_rows import Divided
+from lastlayer.evaluate.shard_tasks import do
+from lastlayer.fit_shards import LEARNED, fit_shards
 from lastlayer.heads import make_head
-from lastlayer.heads.records import repeated_shards
+from lastlayer.heads.calibration import warn_if_stale
 
 Path_ = str | os.PathLike[str]
-LEARNED = ("stop", "skip", "again")  # what to do with shards that a head has learned before
+Array = NDArray[Any]
+ANSWERED = 1 << 13  # rows that are answered at once
+SCORED = 1 << 22  # and logits: with many classes, fewer rows
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -147,123 +147,25 @@ def fit(
     return clf
 
 
-def fit_shards(
-    source: Sharded,
-    clf: HeadClassifier,
-    selection: Selection,
-    *,
-    parts: Path_ | None = None,
-    broken: str = "stop",
-    learned: str = "stop",
-    progress: Tell | None = None,
-    accept_features: bool = False,
-    run: Run = run_in_threads,
-    check: Callable[[Path, Sequence[Path]], None] | None = None,
-) -> HeadClassifier:
-    """Train a classifier on shards, or train one further, exactly as if they were one file.
-
-    Args:
-        source: A folder, a pattern, or a list of files.
-        clf: The classifier; its head must be one that merges. After an error it is as before.
-        selection: Which rows and columns are meant.
-        parts: A folder for partial results: run again after a kill, the work resumes from there. On
-            a cluster all nodes must see it. In the end one part is left, the sum, which is for the
-            caller to remove: the classifier may not be saved yet. None: a temporary folder.
-        broken: ``stop`` at a shard that cannot be read, or ``skip`` it.
-        learned: ``stop`` where the head has learned a shard before, ``skip`` such shards, or learn
-            them ``again``.
-        progress: Called with the number of rows learned, and of all rows.
-        accept_features: Whether to take features of other makers, or that seem to be of others.
-        run: Does tasks, and yields each with its answer.
-        check: Called with the folder of parts and the first shard before anything is done, to
-            refuse a cluster that does not see them.
-    """
-    skip = choice(broken, ("stop", "skip"), "broken") == "skip"
-    shards = list_shards(source, selection.rows, selection.embedding)
-    if shards[0].labels:  # the embedding was the name of a folder
-        selection = replace(selection, embedding=None)
-    selection = replace(selection, columns=clf.column_names)
-    with folder_of(parts) as folder:
-        if check is not None:
-            check(folder, [Path(shards[0].path)])
-        work = Work(folder, selection, skip, float(clf.feature_scale), run, progress)
-        maker = None if accept_features else clf.maker
-        width = getattr(clf, "n_features_in_", None)
-        found = survey(shards, selection, work.run, skip, width, maker)
-        found = _new_shards(clf, found, choice(learned, LEARNED, "learned"))
-        if not found.n:
-            return clf
-        work = replace(work, selection=replace(selection, columns=found.columns))
-        if width is not None and not accept_features:
-            _look_at_first(clf, work, found)
-        with clf.all_or_nothing():
-            own = clf.classes_of_shards(found.width, found.columns, list(found.counts))
-            clf.head_, found = work.learn(clf.head_, own, found)
-            clf.head_.class_names = clf.labels_.names
-            prints = [about.print for about in found.abouts]
-            known = clf.head_.records.get("shards", [])
-            clf.head_.records["shards"] = list(dict.fromkeys([*known, *prints]))
-            clf.note(in_words(found))
-            clf.note_maker(found.made_by)
-        return clf
-
-
-def _new_shards(clf: HeadClassifier, found: Survey, learned: str) -> Survey:
-    """Return the shards that a head has not learned yet, or refuse those that it has."""
-    fitted = learned != "again" and hasattr(clf, "head_") and bool(clf.head_.seen.any())
-    known = clf.head_.records.get("shards", []) if fitted else []
-    old = set(repeated_shards([about.print for about in found.abouts], known))
-    both = list(zip(found.shards, found.abouts, strict=True))
-    new = [(shard, about) for shard, about in both if about.print not in old]
-    if old and learned == "stop":
-        first = next(Path(shard.path).name for shard, about in both if about.print in old)
-        n = len(both) - len(new)
-        raise DataError(
-            f"{n} of {len(both)} shards were learned before, and their rows would count twice "
-            f"({first}{f' and {n - 1} more' if n > 1 else ''}): learned='skip' (--learned skip) "
-            "leaves such shards out, 'again' learns them once more"
-        )
-    kept = [shard for shard, _ in new], [about for _, about in new]
-    return replace(found, shards=kept[0], abouts=kept[1])
-
-
-def _look_at_first(clf: HeadClassifier, work: Work, found: Survey) -> None:
-    """Warn if the first rows of shards are of other features; what is broken is said later."""
-    with suppress(LastLayerError):
-        for z, _ in read_shard(found.shards[0], work.selection, found.abouts[0]):
-            clf.look_at(Divided(z, work.scale), "learned")
-            break
-
-
 def predict(
     clf: HeadClassifier, data: Source, *, rows: str = "all", embedding: str | None = None,
     label: str | None = None, unknown: float | None = None, id: str | None = None, top: int = 1,
     accept_features: bool = False,
 ) -> tuple[pl.DataFrame, dict[str, float]]:  # fmt: skip
-    """Answer every row of features or of a table.
+    """Answer every row of features or of a table, told as ``fit`` is.
 
-    Args:
-        clf: The classifier.
-        data: What ``fit`` takes.
-        rows: As ``fit`` takes them.
-        embedding: As ``fit`` takes it.
-        label: As ``fit`` takes it.
-        unknown: The share of known rows that may be left without a label, as unknown; None: none.
-        id: A column of the data to put in front of each answer.
-        top: How many labels of each row to give, but none that was forgotten or only declared; the
-            second is ``label_2``, and so on.
-        accept_features: As ``fit`` takes it.
-
-    Returns:
-        A table of label and probability, with the split of each row where there are several; and
-        the share of right answers among those that are given, in each split that has labels.
+    Return a table of label and probability, with the split of each row where there are several; and
+    the share of right answers among those that are given, in each split that has labels. The share
+    ``unknown`` of known rows may be left without a label. The column ``id`` of the data is put in
+    front of each answer. Of ``top`` labels of each row, none of which was forgotten or only
+    declared, the second is ``label_2``, and so on.
     """
     top = min(whole(top, "top", least=1), max(clf.n_answers, 1))
     also = () if id is None else (id,)
     parts = _rows(clf, data, rows, embedding, label, accept_features, labelled=False, also=also)
     tables, right = [], {}
     for part in parts:
-        labels, probability, known = clf.answer(part, unknown, top)
+        labels, probability, known = _answers(clf, part, unknown, top)
         # What answers are called is taken: the label that was given stands beside them.
         taken = ("label", "probability", "split")
         told = {
@@ -287,6 +189,38 @@ def predict(
     return pl.concat(tables), right
 
 
+def _answers(
+    clf: HeadClassifier, rows: Rows, unknown: float | None, top: int
+) -> tuple[Array, Array, Array]:
+    """Return labels (n, top), the likeliest first, how probable they are, and which are known."""
+    with clf.head_.lock:
+        limit = None if unknown is None else clf.head_.limit(unknown)
+        z = clf.divided(rows)
+        warn_if_stale(clf.head_)
+        size = max(1, min(ANSWERED, SCORED // len(clf.labels_.ordered)))
+        answers = [_answers_at_once(clf, part, limit, top) for part in z.split(size)]
+    labels, probable, known = (np.concatenate(parts) for parts in zip(*answers, strict=True))
+    return labels, probable, known
+
+
+def _answers_at_once(
+    clf: HeadClassifier, z: Tensor, limit: float | None, top: int
+) -> tuple[Array, Array, Array]:
+    if limit is None:
+        logits, known = clf.head_(z), np.ones(len(z), dtype=bool)
+    else:
+        logits, novelty = clf.head_.judge(z)
+        known = (novelty <= limit).numpy()
+    # The order of equal logits is that of the labels, as where the first alone is asked for.
+    ordered = clf.in_order(logits, -np.inf)
+    if top == 1:
+        place = ordered.argmax(axis=1)[:, None]
+    else:
+        place = np.argsort(-ordered, axis=1, kind="stable")[:, :top]
+    probable = clf.in_order(clf.head_.probabilities_of(logits), 0, np.sum)
+    return clf.classes_[place], np.take_along_axis(probable, place, axis=1), known
+
+
 def _as_answered(clf: HeadClassifier, given: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     """Return what labels stand for, if they are those that were learned, not those answered."""
     if clf.answers is None or set(given) <= set(map(str, clf.classes_.tolist())):
@@ -299,16 +233,9 @@ def calibrate(
     clf: HeadClassifier, data: Source, *, rows: str = "validation", embedding: str | None = None,
     label: str | None = None, living: bool = False, accept_features: bool = False,
 ) -> None:  # fmt: skip
-    """Calibrate a classifier on rows of features or of a table.
+    """Calibrate a classifier on rows of features or of a table that it has not learned.
 
-    Args:
-        clf: The classifier; what it answers does not change.
-        data: What ``fit`` takes; it must not have learned these rows.
-        rows: As ``fit`` takes them.
-        embedding: As ``fit`` takes it.
-        label: As ``fit`` takes it.
-        living: Let the calibration follow what is learned later; see ``Head.calibrate``.
-        accept_features: As ``fit`` takes it.
+    They are told as ``fit`` is. What it answers does not change; see ``Head.calibrate``.
     """
     parts = _rows(clf, data, rows, embedding, label, accept_features)
     _calibrate(clf, [clf.seen(part) for part in parts], living)
@@ -319,20 +246,10 @@ def forget(
     label: str | None = None, weight: str | None = None, only: str | None = None,
     accept_features: bool = False,
 ) -> int:  # fmt: skip
-    """Make a classifier forget rows of features or of a table; all of them, or those of a class.
+    """Make a classifier forget rows of features or of a table, or none; return how many.
 
-    Args:
-        clf: The classifier, which is changed if all of them can be forgotten, or not at all.
-        data: What ``fit`` takes; None: everything that was learned of the class ``only``.
-        rows: As ``fit`` takes them.
-        embedding: As ``fit`` takes it.
-        label: As ``fit`` takes it.
-        weight: As ``fit`` takes it.
-        only: The name of the class whose rows are meant, if not all are.
-        accept_features: As ``fit`` takes it.
-
-    Returns:
-        How many rows were forgotten.
+    They are told as ``fit`` is; without ``data`` everything that was learned of the class ``only``
+    is meant, and with both its rows among the data.
     """
     if data is None:
         return _forget_class(clf, only)

@@ -33,7 +33,7 @@ from lastlayer.evaluate.shard_tasks import (
     part_path,
     run_in_threads,
 )
-from lastlayer.fitting import fit_shards
+from lastlayer.fit_shards import fit_shards
 
 Z, Y = piles.data()
 TEST = piles.data(500, seed=7)[0]

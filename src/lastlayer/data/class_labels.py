@@ -1,6 +1,6 @@
 """The labels of a classifier, of any type, and the classes 0…N−1 that they are to its head."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import unique_labels
 from torch import Tensor
 
-from lastlayer.core.checks import kind_of, short
+from lastlayer.core.checks import expect, kind_of, short
 from lastlayer.core.names import class_name, listed, look_up
 from lastlayer.data.labels import check_lengths
 from lastlayer.errors import LabelError, MergeError
@@ -105,6 +105,26 @@ class ClassLabels:
         coarse, place = np.unique(text_labels(given) if text else given, return_inverse=True)
         return coarse, place
 
+    def in_order(
+        self,
+        found: Array,
+        missing: float,
+        answers: Mapping[Any, Any] | None,
+        join: Callable[..., Array],
+    ) -> Array:
+        """Return what was found (n, n_classes) of the classes in the order of the labels.
+
+        Of labels that stand for one label, by ``answers``, it is joined.
+        """
+        # A label that ``classes`` has only named has no column until it is seen.
+        if lacking := len(self.ordered) - found.shape[1]:
+            found = np.pad(found, ((0, 0), (0, lacking)), constant_values=missing)
+        found = found[:, self.column]
+        if answers is None:
+            return found
+        classes, place = self.coarser(answers)
+        return np.stack([join(found[:, place == k], axis=1) for k in range(len(classes))], axis=1)
+
     def called(self, name: str) -> Any:
         """Return the label that a user calls by this name (``class_name``)."""
         return look_up(name, {class_name(str(x)): x for x in self.ordered.tolist()}, "class")
@@ -141,6 +161,18 @@ class ClassLabels:
         if kind not in "Ubiuf":
             raise LabelError(f"labels must be text or numbers, got {self.ordered.dtype}")
         return "str" if kind == "U" else self.ordered.dtype.name
+
+
+def check_answers(answers: Mapping[Any, Any] | None, labels: Array) -> None:
+    """Refuse labels to learn that no answer is known for."""
+    if answers is None:
+        return
+    expect(answers, Mapping, "answers", "a dict: {label learned: label answered}")
+    if lacking := [str(label) for label in labels.tolist() if label not in answers]:
+        raise LabelError(
+            "every label that is learned needs one to answer, but answers has none for "
+            f"{listed(lacking, 3)}"
+        )
 
 
 def joint_answers(

@@ -1,4 +1,4 @@
-"""What the classes of a classifier weigh: by a table, or all the same whatever their counts."""
+"""What rows weigh: by themselves, and by their classes, of a table or all the same."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +11,7 @@ from lastlayer.core.checks import choice, real
 from lastlayer.errors import OptionError
 from lastlayer.heads import Head, options_of
 from lastlayer.heads.changes import check_able
+from lastlayer.heads.weights import check_weights
 
 # Options by which a head gives all classes the same weight: read from its counts when it answers,
 # so that the order of the data makes no difference.
@@ -30,18 +31,33 @@ def balanced(head: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     return wanted
 
 
-def of_classes(
+def weights_of(
+    y: Tensor,
+    given: Any,
+    asked: Mapping[Any, float] | str | None,
+    head: Head,
+    labels: np.ndarray[Any, Any],
+    whole: bool,
+) -> tuple[Tensor, ...]:
+    """Return what rows of classes y (n,) weigh, by themselves and by their classes; (): each 1.
+
+    ``whole``: these are all the rows that are ever learned.
+    """
+    weight = None if given is None else check_weights(given, len(y))
+    of = _of_classes(asked, head, y, labels, whole)
+    if of is not None:
+        weight = of[y] if weight is None else weight * of[y]
+    return () if weight is None else (weight,)
+
+
+def _of_classes(
     asked: Mapping[Any, float] | str | None,
     head: Head,
     codes: Tensor,
     labels: np.ndarray[Any, Any],
     whole: bool,
 ) -> Tensor | None:
-    """Return what a sample of each of k labels weighs; None: as much as any.
-
-    Rows are given by ``codes`` (n,) of ``labels`` (k,); ``whole``: they are all that are ever
-    learned.
-    """
+    """Return what a sample of each of k labels weighs; None: as much as any."""
     if asked is None:
         return None
     check_able(head, "weighs", "weigh its classes")

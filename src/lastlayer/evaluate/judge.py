@@ -16,13 +16,12 @@ from lastlayer.core.progress import Meter, Tell
 from lastlayer.core.threads import one_core_each, thread_count
 from lastlayer.errors import LastLayerError
 from lastlayer.evaluate import costs
-from lastlayer.evaluate.pool import Verdict
+from lastlayer.evaluate.pool import Verdict, epochs_for
 from lastlayer.evaluate.rates import (
     NORM,
     Pair,
     best_rate,
     count_right,
-    epochs_for,
     find_rates,
     fleets,
     too_large,

@@ -1,7 +1,7 @@
 """What heads are trained and tested on: tensors and row indices, with no files or scenarios."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from lastlayer.heads import Head
 
 BATCH_SIZE = 264  # the authors' code
+EPOCHS, STEPS, STEPS_OF_TASK = 5, 200, 10  # at least
 
 
 def shuffled_batches(n: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -19,6 +20,17 @@ def shuffled_batches(n: int, batch_size: int, generator: torch.Generator) -> Ite
     [3, 3, 1]
     """
     yield from torch.randperm(n, generator=generator).split(batch_size)
+
+
+def epochs_for(tasks: Sequence[Tensor], batch_size: int = BATCH_SIZE) -> int:
+    """Return the epochs of a task: five, or more where that makes only a few steps.
+
+    >>> [epochs_for([torch.zeros(n)] * tasks) for n, tasks in ((1200, 10), (40, 10), (80, 150))]
+    [5, 20, 10]
+    """
+    steps = [math.ceil(len(rows) / batch_size) for rows in tasks if len(rows)]
+    in_all, least = sum(steps), sum(steps) / max(len(steps), 1)
+    return max(EPOCHS, math.ceil(STEPS / max(in_all, 1)), math.ceil(STEPS_OF_TASK / max(least, 1)))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Candidates trained by gradient: fleets on scaled features, each with the rate that suits it."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -13,29 +12,17 @@ from lastlayer.data.split import hold_out
 from lastlayer.evaluate.costs import KEPT, LARGEST, default_memory, member_bytes, multiplications
 from lastlayer.evaluate.fleet import Member, launch, logits_of, rows_at_once, train
 from lastlayer.evaluate.fleet_plan import CACHE, Job, plan
-from lastlayer.evaluate.pool import BATCH_SIZE, Rules, Schedule, Vectors, Verdict
+from lastlayer.evaluate.pool import BATCH_SIZE, Rules, Schedule, Vectors, Verdict, epochs_for
 from lastlayer.evaluate.stream import PART, Split, Stream
 from lastlayer.heads.gradient.members import Members
 
 NORM = 16.0  # the root mean square norm of features that the rates on the cards are for
 RATES = (1.0, 5.0, 0.2, 25.0, 0.04)  # times the card's; of equally good ones the first is taken
-EPOCHS, STEPS, STEPS_OF_TASK = 5, 200, 10  # at least
 GRID_WORK = 4e12  # multiplications that finding the rates may take; streams are thinned to fit
 WORK = 4e13  # multiplications that training may take; beyond it such heads are left out
 
 Pair = tuple[str, float]  # a head and its learning rate
 Rated = dict[tuple[int, str, float], float]  # split, head and rate → share right
-
-
-def epochs_for(tasks: Sequence[Tensor], batch_size: int = BATCH_SIZE) -> int:
-    """Return the epochs of a task: five, or more where that makes only a few steps.
-
-    >>> [epochs_for([torch.zeros(n)] * tasks) for n, tasks in ((1200, 10), (40, 10), (80, 150))]
-    [5, 20, 10]
-    """
-    steps = [math.ceil(len(rows) / batch_size) for rows in tasks if len(rows)]
-    in_all, least = sum(steps), sum(steps) / max(len(steps), 1)
-    return max(EPOCHS, math.ceil(STEPS / max(in_all, 1)), math.ceil(STEPS_OF_TASK / max(least, 1)))
 
 
 def work_of(stream: Stream, split: Split) -> float:

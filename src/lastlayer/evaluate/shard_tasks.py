@@ -24,6 +24,7 @@ from lastlayer.core.threads import one_core_each
 from lastlayer.data.shard_list import Shard
 from lastlayer.data.shard_rows import About, Counts, NamesOf, look_at, no_such_class, read_shard
 from lastlayer.errors import FileFormatError, LastLayerError
+from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads import Head, head_of
 from lastlayer.heads.head_file import HeadFile
 
@@ -174,14 +175,13 @@ def _learn(task: Task, stop: Event) -> Answer:
 
 def _learn_one(head: Head, shard: Shard, about: About, task: Task, stop: Event) -> None:
     columns = {name: c for c, name in enumerate(head.class_names or ())}
-    scale = task["feature_scale"]
     try:
         for z, names in read_shard(shard, task["selection"], about):
             if stop.is_set():
                 raise CancelledError
             y = _columns(names, columns, shard)
             if len(y):
-                head.observe(z if scale == 1 else z.double() / scale, y)
+                head.observe(Divided(z, task["feature_scale"])[:], y)
             del z  # before the next piece is read
     except LastLayerError as error:
         raise naming(error, shard) from error

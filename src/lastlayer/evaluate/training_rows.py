@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from lastlayer.evaluate.pool import shuffled_batches
+from lastlayer.evaluate.pool import EPOCHS, epochs_for, shuffled_batches
+from lastlayer.heads import Head
 
 
 class Divided:
@@ -17,7 +19,9 @@ class Divided:
     classifier's ``feature_scale``.
     """
 
-    def __init__(self, z: Tensor, by: float) -> None:
+    def __init__(self, z: Tensor | NDArray[Any], by: float) -> None:
+        if isinstance(z, np.ndarray):  # torch wants it writable and without negative strides
+            z = torch.from_numpy(np.require(z, requirements=["C", "W"]))
         self._z, self._by = z, by
 
     def __len__(self) -> int:
@@ -32,22 +36,52 @@ class Divided:
         return (self[start : start + size] for start in range(0, max(len(self), 1), size))
 
 
-def in_order(
+def batches(
+    z: Divided,
+    of: Sequence[Tensor],
+    learned: Tensor,
+    head: Head,
+    random: np.random.RandomState,
+    *,
+    size: int,
+    epochs: int | None,
+    first: bool,
+) -> Iterator[tuple[Tensor, ...]]:
+    """Yield the rows to learn, (n,) bool, as often as a head wants to see them.
+
+    With the features goes ``of``: their labels, and what else belongs to each row. Without
+    ``epochs`` a head trained by gradient sees rows that come first as often as ``epochs_for`` says,
+    and later ones as a large task.
+    """
+    if len(of) > 1:  # rows with weights fix a map at once: as many as it wants
+        size = max(size, head.rows_to_begin)
+    if head.passes is not None:
+        for _ in range(head.passes):
+            yield from _in_order(z, of, size, learned)
+        return
+    usual = epochs_for([learned.nonzero()], size) if first else EPOCHS
+    try:
+        for epoch in range(epochs or usual):
+            # A calibration that lives hears of each row once, when it is new.
+            head._follows = epoch == 0
+            yield from _shuffled(z, of, size, learned, random)
+    finally:
+        head._follows = True
+
+
+def _in_order(
     z: Divided, of: Sequence[Tensor], size: int, learned: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the rows to learn (n,) in the order of the data; those on disk a batch at a time.
-
-    With the features goes ``of``: their labels, and what else belongs to each row.
-    """
+    """Yield rows in the order of the data; those on disk a batch at a time."""
     parts = (t.split(size) for t in (*of, learned))
     for *some, wanted in zip(z.split(size), *parts, strict=True):
         yield tuple(some) if wanted.all() else tuple(part[wanted] for part in some)
 
 
-def shuffled(
+def _shuffled(
     z: Divided, of: Sequence[Tensor], size: int, learned: Tensor, random: np.random.RandomState
 ) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the rows to learn once, in random order."""
+    """Yield rows once, in random order."""
     place = learned.nonzero().flatten()
     generator = torch.Generator().manual_seed(int(random.randint(2**31)))
     for batch in shuffled_batches(len(place), size, generator):

@@ -8,10 +8,13 @@ that is right and wrong is measured in results/benchmarks/other_features.md.
 """
 
 import math
+import warnings
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+from lastlayer.errors import OtherFeaturesWarning
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
@@ -174,6 +177,16 @@ class FirstRows:
         self._again, self._done = again, False
         self._directions: Directions | None = None
         self._rows: list[Tensor] = []
+
+    def warn(self, head: "Head", z: Tensor, what: str) -> None:
+        """Warn, once, if the first rows of these that tell are of other features."""
+        if unlike := self.see(head, z):
+            warnings.warn(
+                f"the first rows {what} {unlike}: are they features of the same model, their "
+                "columns in the same order?",
+                OtherFeaturesWarning,
+                stacklevel=4,
+            )
 
     def see(self, head: "Head", z: Tensor) -> str:
         """Look at rows (n, h); return how they differ from those learned, once, or ""."""

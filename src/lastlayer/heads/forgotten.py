@@ -6,11 +6,15 @@ from a first one. It is no proof, since the row may have been learned several ti
 """
 
 import secrets
+import warnings
 from collections import Counter
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+from lastlayer.core.tensors import row_bytes
+from lastlayer.errors import ForgottenBeforeWarning
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
@@ -20,10 +24,17 @@ _SIZE = 8  # bytes of a fingerprint
 _NAME = "forgotten"  # of the record: {"key": …, "rows": …}, in hexadecimal digits
 
 
-def forgotten_before(head: "Head", z: Tensor, y: Tensor) -> int:
-    """Return how many of these rows were forgotten before, and not learned since."""
+def warn_if_forgotten(head: "Head", z: Tensor, y: Tensor) -> None:
+    """Warn if some of these rows were forgotten before, and not learned since."""
     kept = set(_kept(head))
-    return sum(one in kept for one in _prints(head, z, y)) if kept else 0
+    if before := sum(one in kept for one in _prints(head, z, y)) if kept else 0:
+        warnings.warn(
+            f"{before} of these {len(y)} rows were forgotten before, and have not been "
+            "learned since: unless the head had learned copies of them, they are now taken "
+            "out twice, and learning them once more puts that right",
+            ForgottenBeforeWarning,
+            stacklevel=4,
+        )
 
 
 def note_forgotten(head: "Head", z: Tensor, y: Tensor) -> None:
@@ -76,8 +87,7 @@ def _keep(head: "Head", prints: list[str]) -> None:
 def _prints(head: "Head", z: Tensor, y: Tensor) -> list[str]:
     """Return the fingerprint of each row with its class, whatever type its numbers have."""
     key = bytes.fromhex(head.records[_NAME]["key"])
-    plain = (z.detach().double() + 0.0).cpu().numpy()  # + 0.0: there is one zero
     return [
-        blake2b(row.tobytes() + c.to_bytes(8, "little"), digest_size=_SIZE, key=key).hexdigest()
-        for row, c in zip(plain, y.tolist(), strict=True)
+        blake2b(row + c.to_bytes(8, "little"), digest_size=_SIZE, key=key).hexdigest()
+        for row, c in zip(row_bytes(z), y.tolist(), strict=True)
     ]

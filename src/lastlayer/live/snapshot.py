@@ -102,7 +102,7 @@ class Snapshot:
         return torch.tensor([number.get(label, len(number)) for label in labels])
 
     def _seen(self, z: Rows) -> torch.Tensor:
-        return Divided(torch.from_numpy(z if z.flags.writeable else z.copy()), self._scale)[:]
+        return Divided(z, self._scale)[:]
 
     def _said(self, logits: torch.Tensor, novelty: list[float] | None) -> Answer:
         names, winners = self.labels, logits.argmax(dim=1).tolist()

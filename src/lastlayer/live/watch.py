@@ -146,8 +146,11 @@ class Watch:
         """Do what ``see`` does, with rows of a file for a classifier."""
         if self._classifier is None:
             raise ArgumentError("rows of a file are for the watch of a HeadClassifier")
+        clf = self._classifier
         with self.head.lock:
-            return self.see_rows(*self._classifier.watched(rows))
+            own = clf.labels_.like(rows.names)
+            y = None if rows.y is None else clf.numbers_of(own[rows.y.numpy()])
+            return self.see_rows(clf.divided(rows)[:], y)
 
     def see_rows(
         self, z: Tensor, y: Tensor | None = None, answered: Tensor | None = None

@@ -112,8 +112,7 @@ class Working:
         self.clf.save(path, solve=False)
 
     def _seen(self, z: Rows) -> Tensor:
-        tensor = torch.from_numpy(z if z.flags.writeable else z.copy())
-        return Divided(tensor, float(self.clf.feature_scale))[:]
+        return Divided(z, float(self.clf.feature_scale))[:]
 
     def _classes_of(self, names: Sequence[str]) -> Tensor | None:
         """Return the class (n,) of each name if all are known: of one row, a tenth of the work."""

@@ -24,15 +24,13 @@ def make_app(
     heads: Mapping[str, LiveHead],
     tokens: Mapping[str, str] | None = None,
     hosts: Iterable[str] = LOCAL,
-    bodies: Bodies | None = None,
 ) -> ASGIApp:
     """Return the application that serves live heads under their names.
 
     There are tokens to "read" and to "change", or whoever reaches it may do both. It may be called
     by the names of ``hosts``.
     """
-    bodies = bodies or Bodies()
-    metrics = Metrics(heads)
+    bodies, metrics = Bodies(), Metrics(heads)
     inner = Starlette(exception_handlers={
         HTTPException: _of_starlette, Refusal: on_error, LastLayerError: on_error,
         MemoryError: on_error, Exception: on_error,
