@@ -298,16 +298,12 @@ def _weighed(parts: list[Rows], column: str | None) -> list[Rows]:
 
 
 def merge(*heads: Path_ | HeadClassifier, accept_features: bool = False) -> HeadClassifier:
-    """Merge heads into one that equals having learned everything that each of them has.
+    """Return a new classifier that equals having learned everything that each of some heads has.
 
-    Args:
-        *heads: Two or more files of heads, or classifiers. They must be made with the same
-            settings, and heads behind a map with the same map: ``fit(data, like=head)`` makes such
-            heads. Labels are matched by name, and so are columns that have names.
-        accept_features: Whether to merge heads whose features other models made.
-
-    Returns:
-        A new classifier; those it was made of stay as they are.
+    They are two or more files of heads, or classifiers, which stay as they are. They must be made
+    with the same settings, and heads behind a map with the same map: ``fit(data, like=head)`` makes
+    such heads. Labels are matched by name, and so are columns that have names. Heads whose features
+    other models made are merged with ``accept_features``.
     """
     if len(heads) < 2:
         raise OptionError(f"merge takes at least two heads, got {len(heads)}")

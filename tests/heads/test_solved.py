@@ -10,7 +10,7 @@ from streams import blobs, make_head
 from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.errors import FileFormatError
 from lastlayer.heads import Head, load_head
-from lastlayer.heads.solved import PREFIX
+from lastlayer.heads.head_file import PREFIX
 
 SOLVERS = ["slda", "ridge", "sampled_linear", "random_ridge", "random_slda"]
 every_solver = pytest.mark.parametrize("name", SOLVERS)
@@ -89,7 +89,7 @@ def test_what_was_solved_of_something_else_is_thrown_away(
         expected = make_head(name, Z.shape[1], **{option: value})
         expected.observe(Z, Y)
     elif change == "version":
-        monkeypatch.setattr("lastlayer.heads.solved.__version__", "9.9.9")
+        monkeypatch.setattr("lastlayer.heads.head_file.__version__", "9.9.9")
     elif change == "digest":
         ignored["solved"] = "0" * 64
     else:

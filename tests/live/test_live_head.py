@@ -190,7 +190,7 @@ def test_a_refusal_drops_out_of_its_group() -> None:
     with LiveHead(begun(), labels=0) as live:
         gate = threading.Event()
         live.writer.order(gate.wait)  # so that what follows comes as one group
-        asks = [live.writer.ask(live.entry("learn", z[i : i + 1], [label], request=f"r{i % 6}"))
+        asks = [live.ask("learn", z[i : i + 1], [label], request=f"r{i % 6}")
                 for i, label in enumerate([*y[:3], "new", *y[4:6], *y[:2]])]  # fmt: skip
         gate.set()
         done = [ask.exception() or ask.result()["change"] for ask in asks]

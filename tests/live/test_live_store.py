@@ -305,7 +305,7 @@ def test_a_row_that_is_forgotten_no_longer_waits(folder: Path, sent: str) -> Non
         live.writer.order(gate.wait)  # so that what follows comes as one group
         answer = live.snapshot.answer(rows[2:])
         waits = live.let_wait(rows[2:], answer, "a3", None)
-        gone = live.writer.ask(live.entry("forget", rows[2:], y[2:]))
+        gone = live.ask("forget", rows[2:], y[2:])
         gate.set()
         assert (waits.result(), gone.result()["rows"]) == ({}, 1)
         assert live.review() == []

@@ -101,8 +101,7 @@ def factor_in_place(matrix: Tensor) -> bool:
 def tridiagonal(matrix: Floats) -> tuple[Floats, Floats, Floats]:
     """Reduce a symmetric matrix (h, h) in columns, of which the lower triangle counts, in place.
 
-    Returns:
-        The diagonal (h,), what is beside it (h − 1,), and the factors of the reflectors (h − 1,).
+    Return the diagonal (h,), what is beside it (h − 1,), and the reflectors' factors (h − 1,).
     """
     h = len(matrix)
     work, _ = lapack.dsytrd_lwork(h, lower=1)

@@ -16,12 +16,6 @@ from lastlayer.errors import DataError, LabelError, OptionError, ShapeError
 class FeatureSet:
     """Frozen features of one split.
 
-    Args:
-        z: The features; any slice of them may still lie on disk.
-        labels: One or more named columns of labels.
-        label: The primary column, which ``y`` gives; the first one if not named.
-        check: Whether to look at every feature, or to trust that it was done before.
-
     >>> from lastlayer import load_features
     >>> train = load_features("cifar100").train
     >>> train
@@ -30,10 +24,10 @@ class FeatureSet:
     (50000, 64, [19, 29, 0, 11, 1])
     """
 
-    z: Tensor  # (n, h) float16 or float32 as stored; widened per batch
+    z: Tensor  # (n, h) float16 or float32 as stored, perhaps on disk; widened per batch
     labels: Mapping[str, Tensor]  # each (n,) int64, classes 0…N−1: fine, coarse, session …
-    label: str = ""
-    check: InitVar[bool] = True
+    label: str = ""  # the primary column, which ``y`` gives; the first one if not named
+    check: InitVar[bool] = True  # look at every feature; False: that was done before
 
     def __post_init__(self, check: bool) -> None:
         """Check shapes, types and labels always, the features themselves unless told not to."""

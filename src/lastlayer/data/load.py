@@ -17,10 +17,8 @@ TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".safetensors")
 def load_features(name: str | os.PathLike[str], label: str | None = None) -> Features:
     """Load a bundled feature set by its name, or a file that ``save`` or the commands wrote.
 
-    Args:
-        name: ``cifar10``, ``cifar100``, a full name such as ``cifar10/resnet20-cifar100``, or the
-            path of a file.
-        label: The label column to learn, if not the file's primary one.
+    The names are ``cifar10``, ``cifar100``, or full ones such as ``cifar10/resnet20-cifar100``. The
+    label column to learn is the primary one if not named.
 
     >>> load_features("cifar100", label="coarse").n_classes
     20

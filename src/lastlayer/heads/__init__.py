@@ -14,7 +14,7 @@ from lastlayer.heads.calibration import Calibration
 from lastlayer.heads.file_state import check_state
 from lastlayer.heads.gradient.gradient_head import GradientHead
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.head_file import HeadFile, read_head
+from lastlayer.heads.head_file import HeadFile, put_back, read_head
 from lastlayer.heads.maps import FeatureMap, make_map
 from lastlayer.heads.maps.random_ridge import RandomRidgeHead
 from lastlayer.heads.maps.random_slda import RandomSldaHead
@@ -22,7 +22,6 @@ from lastlayer.heads.neighbours.kernel_ridge import KernelRidgeHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead
 from lastlayer.heads.records import RECORDS
-from lastlayer.heads.solved import put_back
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.heads.statistics.qda import QdaHead
 from lastlayer.heads.statistics.ridge import RidgeHead

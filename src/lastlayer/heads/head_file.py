@@ -10,9 +10,11 @@ says why each is where it is.
 Format 2, of version 0.2, has the same parts side by side, all of them needed, and whole matrices.
 """
 
+import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,16 +23,17 @@ from torch import Tensor
 
 from lastlayer.core.checks import a_path, short
 from lastlayer.core.packed import pack, unpack
-from lastlayer.core.tensor_files import read_tensors, write_tensors
+from lastlayer.core.tensor_files import fingerprint, read_tensors, write_tensors
+from lastlayer.core.version import __version__
 from lastlayer.errors import FileFormatError
 from lastlayer.heads.records import RECORDS, check_records, is_record
 from lastlayer.heads.shared_module import Resizable
-from lastlayer.heads.solved import PREFIX, digest_of, solved_tensors
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
 
 FORMAT, OLDEST = 3, 2  # of the document
+PREFIX = "solved."  # of the names of solved tensors; who does not know them ignores them
 # Heads whose novelty 0.2 measured in another way, so that limits of then mean nothing now.
 OTHER_NOVELTY = ("slda", "ridge", "sampled_linear", "random_ridge", "random_slda")
 
@@ -181,4 +184,44 @@ def _parts(document: dict[str, Any], version: int, path: str) -> dict[str, Any]:
     return parts
 
 
-# Symmetric matrices are kept as their lower triangle, row after row, in half the space.
+# What a head has solved belongs to the very statistics, settings and version that it was solved of,
+# and is left out of the file, or thrown away, where anything of that has changed since.
+
+
+def solved_tensors(head: "Head") -> dict[str, Tensor]:
+    """Return what a head, and that behind its map, has solved and is up to date."""
+    return {
+        f"{PREFIX}{place}{name}": getattr(module, name)
+        for place, module in _solvers(head)
+        if not module._stale
+        for name in module.solution
+    }
+
+
+def digest_of(state: Mapping[str, Tensor], name: str, settings: Mapping[str, Any]) -> str:
+    """Return a digest of all that a solution follows from: a state as files keep it, and how."""
+    how = json.dumps([fingerprint(state), name, settings, __version__], sort_keys=True)
+    return sha256(how.encode()).hexdigest()
+
+
+def put_back(head: "Head", solved: Mapping[str, Tensor]) -> None:
+    """Let a head that was just loaded answer by what was solved before."""
+    for place, module in _solvers(head):
+        found = {name: solved.get(f"{PREFIX}{place}{name}") for name in module.solution}
+        sizes = {"weight": (module.n_classes, module.in_features), "bias": (module.n_classes,)}
+        sizes["centre"] = (module.in_features,)
+        for name, tensor in found.items():
+            if tensor is None:
+                break  # nothing was solved when it was saved
+            size = sizes.get(name, ())
+            if tensor.shape != size or tensor.dtype != torch.float64 or tensor.isnan().any():
+                raise FileFormatError(f"the solved {name} must be {size} numbers in float64")
+            module._buffers[name] = tensor.clone()
+        else:
+            module._stale = False
+
+
+def _solvers(head: "Head") -> Iterator[tuple[str, Any]]:
+    for place, module in head.named_modules():
+        if getattr(module, "solution", ()):
+            yield f"{place}." if place else "", module

@@ -36,13 +36,9 @@ MASKS: Mapping[str, Keep] = {
 def masked_cross_entropy(logits: Tensor, y: Tensor, mask: str = "none") -> Tensor:
     """Return the mean cross-entropy after masking, as the paper trains with (a scalar).
 
-    A masked logit becomes 0, not −∞: it still adds exp(0) = 1 to the softmax, but its class gets
-    no gradient.
-
-    Args:
-        logits: (n, classes).
-        y: (n,) classes.
-        mask: "none", "single" (the sample's own class stays) or "group" (the batch's classes stay).
+    A masked logit (n, classes) becomes 0, not −∞: it still adds exp(0) = 1 to the softmax, but its
+    class gets no gradient. Of the masks, "single" leaves the sample's own class, and "group" those
+    of the batch.
 
     >>> logits = torch.tensor([[1.0, 2.0, -1.0]], requires_grad=True)
     >>> masked_cross_entropy(logits, torch.tensor([0]), mask="single").backward()

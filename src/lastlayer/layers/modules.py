@@ -18,10 +18,6 @@ class Layer(nn.Module):
     """An output layer: ``forward(z)`` maps features (…, n, in) to logits (…, n, out).
 
     Rows start kaiming normal and a bias as nn.Linear's, as in the paper; γ starts at ‖A_i‖.
-
-    Args:
-        in_features: the size h of a feature vector.
-        out_features: how many classes.
     """
 
     form: Form

@@ -35,14 +35,9 @@ class Client:
     """Asks a service; any number of threads may use one.
 
     A change is named if you do not name it, and asked again by its name when the service does not
-    answer: so it is made once, however often it had to be asked.
-
-    Args:
-        url: of the service, "http://localhost:8000".
-        head: the name of the head, where the service has several.
-        token: to read or to change, where one is needed.
-        patience: seconds for which a request is asked again; 0: once only.
-        timeout: seconds for an answer.
+    answer: so it is made once, however often it had to be asked, for ``patience`` seconds (0: once
+    only). A service may have several heads, of which one is named, and need a token to read or to
+    change.
 
     >>> Client("localhost:8000")
     Traceback (most recent call last):
@@ -80,8 +75,7 @@ class Client:
         self, rows: ArrayLike, labels: Sequence[Any], request: str | None = None
     ) -> dict[str, Any]:
         """Learn rows; when it returns they are on the service's disk."""
-        body = {"rows": _listed(rows), "labels": _listed(labels)}
-        return self._ask("POST", "learn", {**body, "request": request or secrets.token_hex(16)})
+        return self._change("learn", request, rows=rows, labels=labels)
 
     def label(self, id: str, label: Any) -> dict[str, Any]:
         """Learn the label of a row that was predicted under an id."""
@@ -91,8 +85,7 @@ class Client:
         self, rows: ArrayLike, labels: Sequence[Any], request: str | None = None
     ) -> dict[str, Any]:
         """Forget rows; when it returns they are erased from the service's store."""
-        body = {"rows": _listed(rows), "labels": _listed(labels)}
-        return self._ask("POST", "forget", {**body, "request": request or secrets.token_hex(16)})
+        return self._change("forget", request, rows=rows, labels=labels)
 
     def drop(self, id: str) -> dict[str, Any]:
         """Drop a row that waits for its label."""
@@ -102,8 +95,7 @@ class Client:
         self, rows: ArrayLike, labels: Sequence[Any], to: Sequence[Any], request: str | None = None
     ) -> dict[str, Any]:
         """Correct the labels of rows that were learned."""
-        body = {"rows": _listed(rows), "labels": _listed(labels), "to": _listed(to)}
-        return self._ask("POST", "relabel", {**body, "request": request or secrets.token_hex(16)})
+        return self._change("relabel", request, rows=rows, labels=labels, to=to)
 
     def review(self, count: int = 20) -> list[dict[str, Any]]:
         """Return inputs that wait for a label, those first whose labels would tell the most."""
@@ -123,6 +115,10 @@ class Client:
         connection = self._local.__dict__.pop("connection", None)
         if connection is not None:
             connection.close()
+
+    def _change(self, verb: str, request: str | None, **values: Any) -> dict[str, Any]:
+        body = {name: _listed(value) for name, value in values.items()}
+        return self._ask("POST", verb, {**body, "request": request or secrets.token_hex(16)})
 
     def _ask(self, method: str, verb: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask until there is an answer, or no more patience."""

@@ -149,10 +149,7 @@ class LiveHead:
     def predict(self, rows: ArrayLike, id: str | None = None, note: str | None = None) -> Answer:
         """Answer rows (n, h); with an id the one row waits for its label, on the disk.
 
-        Args:
-            rows: the features.
-            id: by which ``label`` will know the row.
-            note: what a reviewer should see beside it, such as a path.
+        A reviewer sees the note beside it, such as a path.
         """
         z = self.checked(rows)
         self.catch_up()
@@ -204,35 +201,30 @@ class LiveHead:
     ) -> dict[str, Any]:
         """Learn rows (n, h) with a label each.
 
-        Args:
-            rows: the features.
-            labels: of the rows.
-            request: a name of its own: asked again by the same name, nothing changes and the answer
-                is the same. Without one, to try again after an error may learn the rows twice.
+        A request has a name of its own: asked again by the same name, nothing changes and the
+        answer is the same. Without one, to try again after an error may learn the rows twice.
         """
-        return self.writer.ask(self.entry(LEARN, rows, labels, request=request)).result()
+        return self.ask(LEARN, rows, labels, request=request).result()
 
     def label(self, id: str, label: Any) -> dict[str, Any]:
         """Learn the row that waits under an id; again with the same label changes nothing."""
-        return self.writer.ask(self.label_entry(id, label)).result()
+        return self.ask_label(id, label).result()
 
     def forget(
         self, rows: ArrayLike, labels: Sequence[Any], request: str | None = None
     ) -> dict[str, Any]:
         """Forget rows as if they had never been learned, and erase them from the disk."""
-        self.check_forgets()
-        return self.writer.ask(self.entry(FORGET, rows, labels, request=request)).result()
+        return self.ask(FORGET, rows, labels, request=request).result()
 
     def drop(self, id: str) -> dict[str, Any]:
         """Drop a row that waits for its label, and erase it from the disk."""
-        return self.writer.ask(Entry(DROP, request=a_name(id, "id"))).result()
+        return self.ask_drop(id).result()
 
     def relabel(
         self, rows: ArrayLike, labels: Sequence[Any], to: Sequence[Any], request: str | None = None
     ) -> dict[str, Any]:
         """Correct the labels of rows that were learned, in one step."""
-        self.check_forgets()
-        return self.writer.ask(self.entry(RELABEL, rows, labels, to, request)).result()
+        return self.ask(RELABEL, rows, labels, to, request).result()
 
     def checkpoint(self) -> Path | None:
         """Write the head to its file, through the last change; return it, if there is a store."""
@@ -264,15 +256,17 @@ class LiveHead:
         folder = self.store.folder
         return Watched(clf, promise or {}, on_alarm, self.name if folder is None else folder.name)
 
-    def entry(
+    def ask(
         self,
         kind: str,
         rows: ArrayLike,
         labels: Sequence[Any],
         to: Sequence[Any] = (),
         request: str | None = None,
-    ) -> Entry:
-        """Return what to ask the writer; refuse rows and labels that cannot be learned."""
+    ) -> "Future[dict[str, Any]]":
+        """Ask for a change, done when it is on the disk; refuse what cannot be learned."""
+        if kind != LEARN:
+            self.check_forgets()
         z = self.checked(rows)
         names = tuple(map(a_label, labels))
         others = tuple(map(a_label, to))
@@ -284,14 +278,18 @@ class LiveHead:
                 + (f" to become {len(others)}" if kind == RELABEL else "")
             )
         name = None if request is None else a_name(request, "request")
-        return Entry(kind, z, names, others, name)
+        return self.writer.ask(Entry(kind, z, names, others, name))
 
     def check_forgets(self) -> None:
         """Refuse to forget where that must be done elsewhere."""
 
-    def label_entry(self, id: str, label: Any) -> Entry:
-        """Return what to ask the writer for the label of a row that waits."""
-        return Entry(LABEL, labels=(a_label(label),), request=a_name(id, "id"))
+    def ask_label(self, id: str, label: Any) -> "Future[dict[str, Any]]":
+        """Ask to learn the label of a row that waits."""
+        return self.writer.ask(Entry(LABEL, labels=(a_label(label),), request=a_name(id, "id")))
+
+    def ask_drop(self, id: str) -> "Future[dict[str, Any]]":
+        """Ask to drop a row that waits."""
+        return self.writer.ask(Entry(DROP, request=a_name(id, "id")))
 
     def checked(self, rows: ArrayLike) -> Rows:
         """Return rows as an array (n, h) of their own; refuse what is none."""

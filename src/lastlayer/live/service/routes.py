@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from lastlayer.errors import UnsupportedError
-from lastlayer.live.entry import DROP, FORGET, LEARN, RELABEL, Entry
+from lastlayer.live.entry import FORGET, LEARN, RELABEL
 from lastlayer.live.live_head import LiveHead, a_name
 from lastlayer.live.replica import Replica
 from lastlayer.live.service.about import status_of
@@ -94,10 +94,9 @@ class Plain:
             found = parse(request, body)
             if "id" in found:
                 id, label = fields(found, ("id", "label"))
-                return await _receipt(head.writer.ask(head.label_entry(id, label)))
+                return await _receipt(head.ask_label(id, label))
             rows, labels, name = fields(found, ("rows", "labels"), ("request",))
-            entry = head.entry(LEARN, rows, labels, request=name)
-            return await _receipt(head.writer.ask(entry))
+            return await _receipt(head.ask(LEARN, rows, labels, request=name))
 
     async def forget(self, head: LiveHead, request: Request) -> Response:
         """Forget rows, or drop a row that waits."""
@@ -105,20 +104,16 @@ class Plain:
             found = parse(request, body)
             if "id" in found:
                 (id,) = fields(found, ("id",))
-                return await _receipt(head.writer.ask(Entry(DROP, request=a_name(id, "id"))))
-            head.check_forgets()
+                return await _receipt(head.ask_drop(id))
             rows, labels, name = fields(found, ("rows", "labels"), ("request",))
-            entry = head.entry(FORGET, rows, labels, request=name)
-            return await _receipt(head.writer.ask(entry))
+            return await _receipt(head.ask(FORGET, rows, labels, request=name))
 
     async def relabel(self, head: LiveHead, request: Request) -> Response:
         """Correct labels of rows that were learned."""
-        head.check_forgets()
         async with self.bodies.read(request) as body:
             found = parse(request, body)
             rows, labels, to, name = fields(found, ("rows", "labels", "to"), ("request",))
-            entry = head.entry(RELABEL, rows, labels, to, name)
-            return await _receipt(head.writer.ask(entry))
+            return await _receipt(head.ask(RELABEL, rows, labels, to, name))
 
     async def status(self, head: LiveHead, _: Request) -> Response:
         """Say how the head is."""
