@@ -54,7 +54,7 @@ def test_wrong_labels_are_found_and_left_out(
         ("audit birds.csv --label species --page birds.csv --force", "would overwrite an input"),
         ("fit birds.csv --label species --head slda --drop customer.feather --out a", "lack row"),
         ("audit birds.csv --label species --out a.txt", ".csv or .parquet"),
-        ("audit birds.csv --label species --head linear", "cannot answer for a row"),
+        ("audit birds.csv --label species --head linear", "cannot leave rows out"),
         ("fit birds.csv --label species --head slda --drop birds.csv --out birds.csv --force",
          "would overwrite an input"),
     ],
