@@ -250,8 +250,8 @@ def since_stream(seed: int, name: str, to: float) -> tuple[bool, bool, int, int]
         if any(a.question == WORSE for a in watch._take(part)):
             found = watch.report().verdicts[0].finding
             break
-    if found is None:
-        return None
+    if found is None or not found.rows or watch.report().verdicts[0].row <= change:
+        return None  # nothing is found, or something that is not there
     expected = np.where(np.arange(len(drawn)) >= change, to, of.wrong.mean())
     mean = expected[found.since : found.since + found.rows].mean()
     return (

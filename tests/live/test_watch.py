@@ -147,13 +147,45 @@ def test_batches_make_no_difference() -> None:
 def test_rows_between_alarms_begin_anew_and_the_other_promise_is_spent() -> None:
     z, y = blobs(300, 3, shift=3)
     often, once = Watch(calibrated(), rows=2000), Watch(calibrated())
-    assert asked(often.see(z)).count("strange") > 3
+    assert asked(often.see(z)) == ["strange"]
     assert asked(once.see(z)) == ["strange"]
     assert set(asked(once.see(z, y))) >= {"moved"}
     assert "promise is spent" in str(once.report())
     once.reset()
     assert not once.report().alarms
     assert asked(once.see(z)) == ["strange"]
+
+
+def test_an_alarm_that_lasts_is_told_once_and_ends() -> None:
+    """Bets that begin anew are won again after a few rows, as long as the change lasts."""
+    watch = Watch(calibrated(), rows=300)
+    usual, odd = blobs(400, 2)[0], blobs(300, 3, shift=3)[0]
+    watch.see(usual[:100])
+    (alarm,) = watch.see(odd)
+    assert 100 < alarm.row < 120
+    said = watch.report().verdicts[1]
+    assert (said.alarm, said.row, said.alarms) == (True, alarm.row, 1)
+    assert said.finding is not None
+    assert said.finding.since <= alarm.row
+    assert alarm.sentences == said.sentences
+    watch.see(usual)
+    said = watch.report().verdicts[1]
+    assert (said.alarm, said.row, said.alarms) == (False, alarm.row, 1)
+    assert f"The last alarm was at row {alarm.row}." in said.sentences
+    assert asked(watch.see(odd)) == ["strange"]
+    assert watch.report().verdicts[1].alarms == 2
+
+
+def test_only_what_is_sure_is_said_of_a_class() -> None:
+    """A class whose rows are answered as before has moved; that a few are wrong says nothing."""
+    watch = Watch(calibrated())
+    watch.see(*blobs(1000, 2))
+    watch.see(*blobs(2000, 3, shift=1.5, of=2))
+    (of_class,) = (s for s in watch.report().verdicts[2].sentences if s.startswith("class 2, "))
+    found = watch.report().verdicts[2].classes["class 2"]
+    assert found.errors is not None
+    assert ("answered wrongly" in of_class) == (found.errors.low > found.errors.most)
+    assert "moved by" in of_class
 
 
 def test_a_tolerance_is_tolerated() -> None:
@@ -320,6 +352,8 @@ def test_two_watches_of_one_calibration_merge_and_others_do_not() -> None:
         two.see(*blobs(300, 3))
         merged = one.merge(two)
         assert [v.rows for v in merged.report().verdicts] == [500] * 3
+        hits = [w._state.questions["strange"].hits for w in (one, two, merged)]
+        assert hits[0] + hits[1] == hits[2] > 0
         e1, e2, both = (
             w.rules["worse"].evidence(w._state.questions["worse"].wealth)
             for w in (one, two, merged)

@@ -289,6 +289,7 @@ class State:
                 wealth=mine.wealth.joined(their.wealth, weight),
                 rows=mine.rows + their.rows,
                 begun=mine.begun + their.begun,
+                hits=mine.hits + their.hits,
                 alarms=mine.alarms + their.alarms,
             )
         rows = (*self.turned_away, *other.turned_away)[-RECENT:]

@@ -232,6 +232,25 @@ def say_strange(found: Finding, alike: tuple[int, int]) -> list[str]:
     ]
 
 
+def _how(found: Finding) -> list[str]:
+    """Say how a class moved: what is sure, or all of it where nothing is."""
+    said = [
+        (found.size, f"{_between(found.size)} of its rows are beyond its limit, at the calibration "
+         f"{percent(found.size.usual)}")
+    ]  # fmt: skip
+    if found.errors is not None:
+        usual = percent(found.errors.usual)
+        said.append((found.errors, f"{_between(found.errors)} are answered wrongly, then {usual}"))
+    if found.shift is not None:
+        shift = found.shift
+        said.append((
+            shift, f"moved by {shift.share:.1f} deviations along one of {DIRECTIONS} directions "
+            f"({shift.low:.1f} to {shift.high:.1f})",
+        ))  # fmt: skip
+    sure = [text for size, text in said if size.low > size.most]
+    return sure or [text for _, text in said]
+
+
 def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
     """Say which classes moved, and how."""
     if not classes:
@@ -244,17 +263,7 @@ def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
     said = [f"{len(names)} of {n_classes} classes: {few}."]
     for name in names[:LISTED]:
         found = classes[name]
-        far = "" if found.shift is None else (
-            f"; moved by {found.shift.share:.1f} deviations along one of {DIRECTIONS} directions "
-            f"({found.shift.low:.1f} to {found.shift.high:.1f})"
-        )  # fmt: skip
-        wrong = "" if found.errors is None else (
-            f"; {_between(found.errors)} are answered wrongly, then {percent(found.errors.usual)}"
-        )  # fmt: skip
-        said.append(
-            f"{name}, {_since(found, 'its own')}: {_between(found.size)} of its rows are beyond "
-            f"its limit, at the calibration {percent(found.size.usual)}{wrong}{far}."
-        )
+        said.append(f"{name}, {_since(found, 'its own')}: {'; '.join(_how(found))}.")
     source = "look at the source of the inputs, since so many moved at once; then "
     said.append(
         f"To do: {source if 2 * len(names) > n_classes > 2 else ''}collect labels of "
@@ -265,16 +274,19 @@ def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
 
 def say_nothing(name: str, question: Question, rule: Rule) -> list[str]:
     """Say what was seen where there is no alarm."""
-    rows = question.rows
+    rows, last = question.rows, question.last
+    before = [] if last is None else [f"The last alarm was at row {last['row']:,}."]
     if not rows:
         return [f"It has seen no rows{'' if name == STRANGE else ' that have labels'}."]
     if name == MOVED:
-        return [f"No class has moved as far as {rows:,} labelled rows can tell."]
+        since = " now" if before else ""
+        return [f"No class has moved{since} as far as {rows:,} labelled rows can tell.", *before]
     what = "answers were wrong" if name == WORSE else "inputs are beyond the limit"
     share, usual, most = question.hits / rows, float(rule.usual[0, 0]), float(rule.most[0, 0])
     return [
         f"{percent(share)} of {rows:,} {what}; at the calibration {percent(usual)}, and up to "
-        f"{percent(most)} counts as unchanged."
+        f"{percent(most)} counts as unchanged.",
+        *before,
     ]
 
 

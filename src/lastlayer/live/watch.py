@@ -182,7 +182,7 @@ class Watch:
         turned_away = (*self._state.turned_away, *self._compared.away(rows))[-RECENT:]
         state = State(questions, names, self._state.outside + outside, turned_away)
         alarms = tuple(
-            Alarm(question, last["row"], tuple(self._sentences(question, state)))
+            Alarm(question, last["row"], tuple(self._sentences(question, state, last)))
             for question in QUESTIONS
             for last in found.get(question, [])
         )
@@ -207,14 +207,28 @@ class Watch:
                 names = naming.take(names, some[:taken], of[:taken])[0] if again else made
             question = question.after(made, some[:taken])
             if n is not None:
-                last = {"row": question.rows, **self._finding(name, question, names)}
-                raised.append(last)
-                question = replace(question, last=last, alarms=question.alarms + 1)
+                last = {"again": question.rows}
+                if self._lasts(question):
+                    question = replace(question, last={**(question.last or {}), **last})
+                else:
+                    last |= {"row": question.rows, **self._finding(name, question, names)}
+                    raised.append(last)
+                    question = replace(question, last=last, alarms=question.alarms + 1)
                 if again:
                     fresh = Wealth.of(len(made.rows), rule.share)
                     question = replace(question, wealth=fresh, begun=question.rows)
             x, group = x[taken:], None if group is None else group[taken:]
         return question.noted(rule.evidence(question.wealth)), names, raised
+
+    def _lasts(self, question: Question) -> bool:
+        """Return whether a question is answered with yes.
+
+        Where bets begin anew, alarms that follow one another sooner than false ones would on
+        average are one alarm that lasts: it is told once.
+        """
+        rows = self.settings["rows"]
+        last = question.last
+        return last is not None and (rows is None or question.rows - last["again"] <= rows)
 
     # What it says.
 
@@ -234,24 +248,25 @@ class Watch:
         write_page(page, a_path(path))
 
     def _verdict(self, name: str, state: State) -> Verdict:
-        question = state.questions[name]
-        finding, classes = self._found(name, question, state)
+        question, last = state.questions[name], self._last(name, state)
         row = None if question.last is None else question.last["row"]
+        found = None if last is None else last["finding"]
+        classes = {} if last is None else last["classes"]
         return Verdict(
-            name, question.last is not None, question.rows, row, question.alarms, finding,
-            classes, tuple(self._sentences(name, state)),
+            name, last is not None, question.rows, row, question.alarms,
+            None if found is None else Finding.read(found),
+            {key: Finding.read(value) for key, value in classes.items()},
+            tuple(self._sentences(name, state, last)),
         )  # fmt: skip
 
-    def _found(
-        self, name: str, question: Question, state: State
-    ) -> tuple[Finding | None, dict[str, Finding]]:
-        """Return what an alarm has found: as of now, or where bets began anew, as of then."""
-        if question.last is None:
-            return None, {}
-        again = self.settings["rows"] is not None
-        last = question.last if again else self._finding(name, question, state.names)
-        classes = {key: Finding.read(value) for key, value in last["classes"].items()}
-        return (None if last["finding"] is None else Finding.read(last["finding"])), classes
+    def _last(self, name: str, state: State) -> dict[str, Any] | None:
+        """Return an alarm that lasts: as of now, or where bets began anew, as of then."""
+        question = state.questions[name]
+        if not self._lasts(question):
+            return None
+        if self.settings["rows"] is not None:
+            return question.last
+        return self._finding(name, question, state.names)
 
     def _finding(self, name: str, question: Question, names: Wealth) -> dict[str, Any]:
         """Return since when and how large, as JSON."""
@@ -267,18 +282,18 @@ class Watch:
             "classes": {self._name(c): asdict(found) for c, found in classes.items()},
         }
 
-    def _sentences(self, name: str, state: State) -> list[str]:
+    def _sentences(self, name: str, state: State, last: dict[str, Any] | None) -> list[str]:
+        """Say what an alarm means; None: there is none that lasts."""
         question = state.questions[name]
-        finding, classes = self._found(name, question, state)
-        if question.last is None:
+        if last is None:
             return verdicts.say_nothing(name, question, self.rules[name])
         if name == MOVED:
+            classes = {key: Finding.read(value) for key, value in last["classes"].items()}
             return verdicts.say_moved(classes, int((self._compared.about.rows > 0).sum()))
-        if finding is None:
-            raise TypeError("an alarm says since when")
+        finding = Finding.read(last["finding"])
         if name == STRANGE:
             return verdicts.say_strange(finding, verdicts.look_alike(state.turned_away))
-        is_strange = state.questions[STRANGE].last is not None
+        is_strange = self._lasts(state.questions[STRANGE])
         return verdicts.say_worse(finding, is_strange, "half_life" in self.head.options)
 
     def _name(self, c: int) -> str:
