@@ -139,6 +139,24 @@ def test_what_is_strange_or_close_is_reviewed_first() -> None:
         assert [one.id for one in live.review(2)] == ["a2", "a1"]
 
 
+@pytest.mark.parametrize("h", [5, 64])
+def test_near_copies_are_not_reviewed_one_after_the_other(h: int) -> None:
+    """The least sure rows are nearly the same: one of them is enough."""
+    random = np.random.default_rng(0)
+    z, y = np.repeat(random.normal(size=(2, h)), 50, axis=0), ["a"] * 50 + ["b"] * 50
+    clf = ll.HeadClassifier("slda").fit(z + random.normal(size=z.shape), y)
+    others = z[[0, 50]].mean(axis=0) + 0.5 * random.normal(size=(8, h))
+    p = np.sort(clf.predict_proba(others), axis=1)
+    closest = others[(p[:, -1] - p[:, -2]).argmin()]
+    copies = closest + 1e-4 * random.normal(size=(10, h))
+    with LiveHead(clf) as live:
+        for place, row in enumerate([*copies, *others]):
+            live.predict(row[None], id=f"a{place}")
+        found = [int(one.id[1:]) for one in live.review(4)]
+        assert sum(place < 10 for place in found) == 1
+        assert len(live.review(40)) == len(live.review(18)) == 18
+
+
 def test_rows_wait_so_long_and_no_longer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     z, _ = made_up(3, 1)
     with LiveHead(begun(), folder, most_pending=2, pending=60) as live:

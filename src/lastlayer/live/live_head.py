@@ -29,7 +29,7 @@ from lastlayer.live.beginning import Given, begin, recover
 from lastlayer.live.entry import AWAIT, DROP, FORGET, LABEL, LEARN, RELABEL, Entry, Rows
 from lastlayer.live.snapshot import Answer, Snapshot
 from lastlayer.live.store import Store
-from lastlayer.live.waitlist import MOST, Open, Waitlist
+from lastlayer.live.waitlist import MOST, Open, Waitlist, sketch
 from lastlayer.live.watched import Shown, Watched
 from lastlayer.live.working import Working
 from lastlayer.live.writer import Writer
@@ -90,7 +90,9 @@ class LiveHead:
         try:
             given = self._begin(head)
             again = partial(self._recover, given, _most_classes(labels, self.store))
-            waiting = (Open(w.id, w.since, w.note, w.answer) for w in self.store.all_waiting())
+            waiting = (
+                Open(w.id, w.since, w.note, w.answer, sketch(w.z)) for w in self.store.all_waiting()
+            )
             waitlist = Waitlist(waiting, real(pending, "pending"), whole(most_pending, "", 1))
             self._snapshot: Snapshot | None = None
             self._news = threading.Condition()
@@ -191,7 +193,10 @@ class LiveHead:
         return self.through
 
     def review(self, count: int = 20) -> list[Open]:
-        """Return inputs that wait for a label, those first whose labels would tell the most."""
+        """Return inputs that wait for a label, those first whose labels would tell the most.
+
+        These are unsure and not alike, as ``next_rows`` chooses.
+        """
         return self.writer.waitlist.review(count)
 
     # Changes. Each returns when it is on the disk: {"change": …, "rows": …, "fresh_through": …}.

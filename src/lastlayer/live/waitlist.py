@@ -1,13 +1,27 @@
-"""What waits for a label, without its rows: who waits how long, and which to look at first."""
+"""What waits for a label, without its rows: who waits how long, and which to look at first.
+
+Of each row a few numbers are kept, products with fixed random directions, by which rows that are
+alike are known.
+"""
 
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from heapq import nsmallest
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lastlayer.labels.choosing_rows import TIMES, informative
+
 MOST = 100_000  # rows that wait at once; beyond it the oldest goes
+SKETCH = 32  # numbers that are kept of a row
+UNLIKE = 100  # rows of a review that are chosen to be unlike each other; further ones are the worst
+
+Sketch = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -18,6 +32,7 @@ class Open:
     since: float
     note: str | None
     answer: dict[str, Any]
+    sketch: Sketch
 
     @cached_property
     def worth(self) -> tuple[bool, float]:
@@ -57,7 +72,31 @@ class Waitlist:
             return ids
 
     def review(self, count: int) -> list[Open]:
-        """Return those whose labels would tell the most."""
+        """Return those whose labels would tell the most: unsure ones, and none like another."""
         with self._lock:
             found = list(self._open.values())
-        return nsmallest(count, found, key=lambda one: one.worth)
+        found = nsmallest(max(TIMES * min(count, UNLIKE), count), found, key=lambda one: one.worth)
+        strange = [one for one in found if not one.worth[0]]
+        return [*_unlike(strange), *_unlike(found[len(strange) :])][:count]
+
+
+def _unlike(found: list[Open]) -> list[Open]:
+    """Return rows in another order: a row that is like an earlier one comes late."""
+    if len(found) < 2:
+        return found
+    z = torch.from_numpy(np.stack([one.sketch for one in found]))
+    unsure = torch.tensor([1 - one.worth[1] if one.worth[0] else 1.0 for one in found])
+    first = informative(z, unsure, min(UNLIKE, len(found))).tolist()
+    return [found[place] for place in [*first, *sorted({*range(len(found))}.difference(first))]]
+
+
+def sketch(row: NDArray[Any]) -> Sketch:
+    """Return a few numbers (s,) of a row (1, h), by which it is like or unlike others."""
+    z: Sketch = row.astype(np.float32)[0]
+    return z if len(z) <= SKETCH else np.asarray(z @ _directions(len(z)), dtype=np.float32)
+
+
+@cache
+def _directions(h: int) -> Sketch:
+    random = np.random.default_rng(0)
+    return np.asarray(random.standard_normal((h, SKETCH)) / SKETCH**0.5, dtype=np.float32)

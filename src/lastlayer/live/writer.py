@@ -18,7 +18,7 @@ from lastlayer.live.entry import FOLD, FORGET, RELABEL, Entry
 from lastlayer.live.group import Asked, Making
 from lastlayer.live.snapshot import frozen
 from lastlayer.live.store import Store
-from lastlayer.live.waitlist import Open, Waitlist
+from lastlayer.live.waitlist import Open, Waitlist, sketch
 from lastlayer.live.watched import Watched
 from lastlayer.live.working import Working
 
@@ -229,7 +229,7 @@ class Writer:
 
     def _publish(self, making: Making, gone: list[str]) -> None:
         new = [
-            Open(e.request or "", self._store.now(), e.note, _read(e.answer))
+            Open(e.request or "", self._store.now(), e.note, _read(e.answer), sketch(e.z))
             for e, _ in making.group.waiting
         ]
         self.waitlist.change(new, gone)
