@@ -14,6 +14,7 @@ import lastlayer as ll
 from lastlayer.catalogue import able
 from lastlayer.errors import DataError, LastLayerError, OptionError, UnsupportedError
 from lastlayer.heads import Head
+from lastlayer.labels.copies import near_copies
 
 
 @pytest.mark.parametrize("head", able("leaves_out"))
@@ -62,6 +63,26 @@ def test_copies_with_other_labels_are_named() -> None:
     assert pairs.keys() == {(10, 20), (30, 40)}
     assert pairs[10, 20] == 0
     assert 0 < pairs[30, 40] < 0.01
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_near_copies_are_found_by_a_few_directions(offset: float) -> None:
+    """Of wide rows a few directions say which may be near; none is lost by that."""
+    random = torch.Generator().manual_seed(0)
+    z = torch.randn(400, 200, generator=random) + offset
+    y = torch.arange(400) % 4
+    for row, apart in zip(range(0, 80, 8), torch.linspace(0.01, 0.2, 10).tolist(), strict=True):
+        away = torch.randn(200, generator=random)
+        z[row + 1] = z[row] + apart * 20.0 * away / away.norm()
+    found = near_copies(z, y, torch.arange(0, 400, 8), 20.0)
+    expected = []
+    for row in range(0, 400, 8):
+        apart = (z - z[row]).double().norm(dim=1) / 20.0
+        apart[y == y[row]] = torch.inf
+        if apart.min() <= 0.1:
+            expected.append((row, int(apart.argmin())))
+    assert [(pair.row, pair.other) for pair in found] == expected
+    assert len(expected) in (4, 5)
 
 
 def test_rows_far_from_every_class_are_named() -> None:

@@ -74,6 +74,17 @@ def test_votes_are_those_of_the_nearest_but_copies() -> None:
     torch.testing.assert_close(votes(z, y, group, rows).exp() - 0.5, expected.double())
 
 
+def test_neighbours_of_very_many_rows_are_those_of_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = draw(3000, 4, 6, apart=1.5)
+    rows = torch.arange(0, 3000, 30)
+    whole = votes(drawn.z, drawn.y, torch.arange(3000), rows)
+    monkeypatch.setattr("lastlayer.labels.second_opinion.AMONG", 500)
+    some = votes(drawn.z, drawn.y, torch.arange(3000), rows)
+    assert not torch.equal(some, whole)
+    assert (some.argmax(dim=1) == whole.argmax(dim=1)).double().mean() > 0.95
+    assert ((some.exp() - 0.5).sum(dim=1) - 10).abs().max() < 1e-6
+
+
 def test_votes_are_the_same_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     random = torch.Generator().manual_seed(0)
     z, y = torch.randn(300, 4, generator=random), torch.randint(3, (300,), generator=random)

@@ -10,6 +10,8 @@ from lastlayer.core.tensors import row_hashes
 
 NEAR = 0.1  # of the usual distance of two rows of a class: nearer ones show the same thing
 _BLOCK = 1 << 22  # distances at once
+_DIRECTIONS = 32  # in which rows are compared first: no distance grows by leaving out others
+_ROUNDING = 1e-4  # of squared lengths, more than products in float32 lose
 
 
 class Pair(NamedTuple):
@@ -65,8 +67,13 @@ def near_copies(z: Tensor, y: Tensor, candidates: Tensor, usual: float) -> list[
     best = torch.full((len(candidates),), torch.inf)
     nearest = torch.full((len(candidates),), -1)
     own = from_.square().sum(dim=1)
-    for rows in torch.arange(len(z)).split(max(_BLOCK // max(len(candidates), z.shape[1]), 1)):
-        part = (z[rows].double() - middle).float()
+    may_be_near = _Screen(from_, NEAR * usual)
+    for block in torch.arange(len(z)).split(max(_BLOCK // max(len(candidates), z.shape[1]), 1)):
+        part = (z[block].double() - middle).float()
+        some = may_be_near.those_of(part)
+        if not len(some):
+            continue
+        rows, part = block[some], part[some]
         squared = own[:, None] - 2 * from_ @ part.mT + part.square().sum(dim=1)
         squared = squared.masked_fill(y[rows] == y[candidates][:, None], torch.inf)
         least, place = squared.min(dim=1)
@@ -79,3 +86,31 @@ def near_copies(z: Tensor, y: Tensor, candidates: Tensor, usual: float) -> list[
         if 0 < apart <= NEAR * usual:
             found.append(Pair(min(row, other), max(row, other), apart / usual))
     return sorted(set(found))
+
+
+class _Screen:
+    """Rows that may be near some others, by a few directions at right angles.
+
+    Args:
+        others: (m, h) float32, from their middle.
+        limit: how far is near.
+    """
+
+    def __init__(self, others: Tensor, limit: float) -> None:
+        h = others.shape[1]
+        self.directions: Tensor | None = None
+        if h > 2 * _DIRECTIONS:
+            random = torch.randn(h, _DIRECTIONS, generator=torch.Generator().manual_seed(0))
+            self.directions = torch.linalg.qr(random)[0]
+            self.others = others @ self.directions
+            self.lengths = self.others.square().sum(dim=1)
+            self.limit = limit**2 + _ROUNDING * float(self.lengths.max())
+
+    def those_of(self, part: Tensor) -> Tensor:
+        """Return which of some rows (n, h) may be near one of the others."""
+        if self.directions is None:
+            return torch.arange(len(part))
+        part = part @ self.directions
+        lengths = part.square().sum(dim=1)
+        nearest = torch.addmm(self.lengths, part, self.others.mT, alpha=-2).amin(dim=1) + lengths
+        return (nearest <= self.limit + _ROUNDING * lengths).nonzero().flatten()

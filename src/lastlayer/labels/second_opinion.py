@@ -18,6 +18,7 @@ from lastlayer.labels.noise import LOGITS, ROWS, WIDE, Noise
 
 NEIGHBOURS = 10
 FEWEST, WORK = 1000, 1 << 32  # rows whose neighbours are asked, or as many as take so many products
+AMONG = 1 << 17  # rows at most that neighbours are looked for among, any ones
 CLEARLY = 3.0  # by which the log likelihood of pairs that are counted must be better
 _BLOCK = 1 << 22  # distances at once
 
@@ -82,12 +83,16 @@ def votes(z: Tensor, y: Tensor, group: Tensor, rows: Tensor) -> Tensor:
     >>> (votes(z, y, torch.arange(4), torch.tensor([1])).exp() - 0.5).round().tolist()
     [[1.0, 2.0]]
     """
-    k = min(NEIGHBOURS, len(z) - 1)
+    among = torch.arange(len(z))
+    if len(z) > AMONG:
+        order = torch.randperm(len(z), generator=torch.Generator().manual_seed(0))
+        among = order[:AMONG].sort().values
+    k = min(NEIGHBOURS, len(among) - 1)
     middle = z[rows].double().mean(dim=0)
     asked = (z[rows].double() - middle).float()
     best = torch.full((len(rows), k), torch.inf)
     labels = torch.full((len(rows), k), -1)
-    for part in torch.arange(len(z)).split(max(_BLOCK // max(len(rows), z.shape[1]), k)):
+    for part in among.split(max(_BLOCK // max(len(rows), z.shape[1]), k)):
         others = (z[part].double() - middle).float()
         apart = torch.addmm(others.square().sum(dim=1), asked, others.mT, alpha=-2)
         apart.masked_fill_(group[part] == group[rows][:, None], torch.inf)
