@@ -24,11 +24,16 @@ from sklearn.datasets import (
     make_blobs,
     make_classification,
 )
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import normalize
 from torch import Tensor
 
 import lastlayer as ll
 from lastlayer.extraction import load_backbone, read_images
-from lastlayer.extraction.backbones.preparation import AUTHORS, IMAGENET, normalise
+from lastlayer.extraction.backbones.preparation import AUTHORS, IMAGENET
+from lastlayer.extraction.backbones.preparation import normalise as prepare
 from lastlayer.heads.first_rows import ENOUGH, Directions
 
 HEADS = ("slda", "knn", "random_ridge", "random_slda", "mean")
@@ -38,6 +43,7 @@ LEARNED = 5000  # rows at most
 HONEST = ("same rows", "one class", "other half of the classes", "next two classes", "other data")
 OTHERS = ("another model", "another layer or pooling", "columns shuffled", "length 1", "ten times")
 ALIKE = ("another normalisation",)
+WORDS = "word counts"  # of which latent semantic analysis makes features
 Set = tuple[Tensor, Tensor]  # features (n, h) and labels (n,)
 
 
@@ -102,7 +108,7 @@ def image_features(root: str, weights: Path) -> dict[str, Any]:
         network, _ = load_backbone(name, next(weights.glob(f"{name[9:]}_*")), "cifar100")
         for way in ways if name.endswith("100") else ("trained", "authors"):
             with torch.inference_mode():
-                parts = [network(normalise(part, ways[way])) for part in x.split(128)]
+                parts = [network(prepare(part, ways[way])) for part in x.split(128)]
             found[f"{name}/{way}"] = torch.cat(parts).numpy()
     return found
 
@@ -130,7 +136,7 @@ MODULES = (
 
 
 def texts() -> tuple[list[str], list[str]]:
-    """Paragraphs of the documentation of installed packages; the package is the label."""
+    """A third of the paragraphs that document installed packages; the package is the label."""
     found, labels = [], []
     for module in MODULES:
         held = import_module(module)
@@ -141,11 +147,14 @@ def texts() -> tuple[list[str], list[str]]:
                 if len(text) > 30:
                     found.append(text)
                     labels.append(module)
-    return found, labels
+    return found[::3], labels[::3]
 
 
 def text_features(model: str) -> dict[str, Any]:
-    """Embeddings of texts on one encoder, pooled in several ways, and of the layer before."""
+    """Embeddings of texts on one encoder, pooled in several ways, and of the layer before.
+
+    And those of latent semantic analysis, another model with as many features.
+    """
     from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415
 
     words, labels = texts()
@@ -166,6 +175,9 @@ def text_features(model: str) -> dict[str, Any]:
                 found.setdefault(name, []).append(z)
     back = np.argsort(order)
     kept: dict[str, Any] = {name: torch.cat(z).numpy()[back] for name, z in found.items()}
+    size = kept["mean"].shape[1]
+    analysed = make_pipeline(TfidfVectorizer(sublinear_tf=True), TruncatedSVD(size, random_state=0))
+    kept[WORDS] = normalize(analysed.fit_transform(words))
     return kept | {"y": np.unique(labels, return_inverse=True)[1]}
 
 
@@ -174,8 +186,14 @@ def of_texts(found: dict[str, Any]) -> Iterator[tuple[str, Data]]:
     names = [name for name in found if found[name].ndim == 2]
     for name in names:
         learned, asked, rows = split(found[name], found["y"])
-        others = [torch.from_numpy(found[n][rows]).double() for n in names if n != name]
-        yield f"texts, {name}", Data(learned, asked, {OTHERS[1]: others})
+        data = Data(learned, asked)
+        for other in names:
+            case = OTHERS[0] if WORDS in (name, other) else OTHERS[1]
+            if other != name:
+                data.further.setdefault(case, []).append(
+                    torch.from_numpy(found[other][rows]).double()
+                )
+        yield f"texts, {name}", data
 
 
 def cases(data: Data) -> Iterator[tuple[str, Tensor, list[Tensor]]]:
