@@ -34,6 +34,7 @@ import lastlayer as ll
 from lastlayer.extraction import load_backbone, read_images
 from lastlayer.extraction.backbones.preparation import AUTHORS, IMAGENET
 from lastlayer.extraction.backbones.preparation import normalise as prepare
+from lastlayer.heads import first_rows
 from lastlayer.heads.first_rows import ENOUGH, Directions
 
 HEADS = ("slda", "knn", "random_ridge", "random_slda", "mean")
@@ -247,6 +248,35 @@ def measured(data: Data, head: str, rows: int) -> Iterator[tuple[str, float]]:
             yield case, noticed
 
 
+def few_rows(sets: list[tuple[str, Data]]) -> str:
+    """Return how often two new classes are taken for other features by an slda that looks early."""
+    counts = ((2, 80), (4, 80), (2, 160), (8, 80), (2, 320), (16, 80))
+    told = [f"{k} × {each}" for k, each in counts]
+    lines = [f"| set | {' | '.join(told)} |", "|---|" + "---|" * len(told)]
+    for name, data in sets:
+        (z, y), cells = data.learned, []
+        random, classes = np.random.default_rng(0), y.unique()
+        for k, each in counts:
+            warned = []
+            for _ in range(DRAWS):
+                order = torch.from_numpy(random.permutation(len(classes)))
+                own, new = classes[order[:k]], classes[order[k : k + 2]]
+                drawn = torch.from_numpy(random.permutation(len(y)))
+                mine = [drawn[y[drawn] == c][:each] for c in own]
+                asked = z[drawn[torch.isin(y[drawn], new)][:50]]
+                if min(map(len, mine)) == each and len(asked) == 50:
+                    rows = torch.cat(mine)
+                    head = ll.make_head("slda", in_features=z.shape[1]).double()
+                    head.observe(z[rows], torch.searchsorted(classes, y[rows]))
+                    found = Directions.of(head)
+                    assert found is not None
+                    warned.append(bool(found.unlike(found.coordinates(asked))))
+            cells.append(mean([float(np.mean(warned))] if warned else []))
+        if any(cell != "–" for cell in cells):
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Measure every set, head and case."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -254,6 +284,9 @@ def main() -> None:
         parser.add_argument(name)
     parser.add_argument("--rows", type=int, default=50)
     parser.add_argument("--heads", default=",".join(HEADS))
+    parser.add_argument(
+        "--few", action="store_true", help="Look after few rows, which heads do not"
+    )
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -270,6 +303,10 @@ def main() -> None:
         sets += images(kept("images", lambda: image_features(given.images, Path(given.weights))))
     if given.texts:
         sets += of_texts(kept("texts", lambda: text_features(given.texts)))
+    if given.few:
+        first_rows.TO_BEGIN = 1
+        print(few_rows(sets))
+        return
     heads = given.heads.split(",")
     found: dict[tuple[str, str, str], float] = {}
     for name, data in sets:

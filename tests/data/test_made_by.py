@@ -13,16 +13,18 @@ from lastlayer import fitting
 from lastlayer.data.features import Origin
 from lastlayer.data.from_tables import import_features
 from lastlayer.errors import DataError, LabelError, MergeError, OtherFeaturesWarning
+from lastlayer.heads.first_rows import TO_BEGIN
 
 ONE = Origin(backbone="resnet", weights="7becafce00", normalisation="trained")
 SAME = [Origin(), Origin(weights="7becafce00"), Origin("other data", "net", "7becafce00")]
+MANY = 2 * TO_BEGIN  # half of them to learn, as many as a head looks after
 OTHERS = [Origin(weights="0"), replace(ONE, normalisation="authors"), Origin(backbone="vit")]
 
 
-def features(origin: Origin, seed: int = 0, mixed: bool = False) -> ll.Features:
+def features(origin: Origin, seed: int = 0, mixed: bool = False, n: int = 200) -> ll.Features:
     random = np.random.default_rng(seed)
-    y = np.arange(200) % 2
-    z = random.normal(size=(200, 10)) * 2.0 ** -np.arange(10) + y[:, None]
+    y = np.arange(n) % 2
+    z = random.normal(size=(n, 10)) * 2.0 ** -np.arange(10) + y[:, None]
     data = ll.Features.from_arrays(z[:, ::-1].copy() if mixed else z, y, test=0.5)
     return replace(data, origin=origin)
 
@@ -86,18 +88,18 @@ def test_shards_of_several_makers_are_refused_unless_accepted(tmp_path: Path) ->
 
 
 def test_rows_that_seem_to_be_others_are_warned_of_once(tmp_path: Path) -> None:
-    clf, mixed = ll.fit(features(Origin())), features(Origin(), 1, mixed=True)
+    clf, mixed = ll.fit(features(Origin(), n=MANY)), features(Origin(), 1, mixed=True, n=MANY)
     for verb in ("predict", "fit further"):
         with pytest.warns(OtherFeaturesWarning, match="the first rows .* of the same model"):
             verbs(False)[verb](clf, mixed)
         verbs(False)[verb](clf, mixed)
-    again = ll.fit(features(Origin()))
+    again = ll.fit(features(Origin(), n=MANY))
     verbs(True)["predict"](again, mixed)
     with pytest.warns(OtherFeaturesWarning):
         again.predict(mixed.test.z.numpy())
     mixed.save(tmp_path / "a.safetensors")
     with pytest.warns(OtherFeaturesWarning, match="to learn further"):
-        ll.fit([tmp_path / "a.safetensors"], ll.fit(features(Origin())))
+        ll.fit([tmp_path / "a.safetensors"], ll.fit(features(Origin(), n=MANY)))
 
 
 def test_from_the_shell(

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import lastlayer as ll
-from lastlayer.heads.first_rows import ENOUGH, FirstRows, Moments
+from lastlayer.heads.first_rows import ENOUGH, TO_BEGIN, Directions, FirstRows, Moments
 
 H, CLASSES = 16, 8
 TELLING = ("slda", "ridge", "qda", "knn", "median", "random_ridge", "random_slda")
@@ -83,6 +83,26 @@ def test_a_head_that_knows_too_little_tries_again_if_asked_to() -> None:
         assert first.see(head, other) == ""
         head.observe(z, y)
         assert bool(first.see(head, other)) == again
+
+
+@pytest.mark.parametrize(("few", "each"), [(2, 80), (4, 80), (2, 300), (8, 80), (2, 500)])
+def test_new_classes_are_not_taken_for_other_features_however_few_were_learned(
+    few: int, each: int
+) -> None:
+    """After 160 rows two draws of three had been, and after 320 one of five."""
+    data = ll.load_features("cifar100", label="fine").train
+    z, y = data.z.double(), data.y
+    random, looked, wrong = torch.Generator().manual_seed(0), 0, 0
+    for _ in range(10):
+        order = torch.randperm(100, generator=random)
+        rows = torch.cat([(y == c).nonzero().flatten()[:each] for c in order[:few]])
+        head = ll.make_head("slda", in_features=64).double()
+        head.observe(z[rows], order.argsort()[y[rows]])
+        asked = torch.cat([(y == c).nonzero().flatten()[:25] for c in order[few : few + 2]])
+        looked += Directions.of(head) is not None
+        wrong += bool(FirstRows().see(head, z[asked]))
+    assert wrong == 0
+    assert looked == (10 if few * each >= TO_BEGIN else 0)
 
 
 def test_moments_of_rows_are_those_of_the_statistics() -> None:

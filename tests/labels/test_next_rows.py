@@ -120,7 +120,7 @@ def test_features_and_a_head_whose_calibration_is_out_of_date() -> None:
 
 
 def test_rows_that_cannot_be_the_same_features_are_warned_of_unless_accepted() -> None:
-    drawn = draw(400, 3, 5)
+    drawn = draw(800, 3, 5)
     clf = ll.fit(drawn.features(), "slda")
     ll.next_rows(clf, 1000 * drawn.z, 5, accept_features=True)
     with pytest.warns(OtherFeaturesWarning, match="times the variance"):

@@ -26,7 +26,7 @@ ALIKE = 0.7  # correlation of the logarithms of both variances: 0.8 and more if 
 FAR = 20.0  # times as much, or as little, variance
 MOST = 256  # directions, and of as many columns; ten rows learned for each
 FEWEST = 8  # directions of which a correlation says something
-TO_BEGIN = 16  # columns that there must be rows enough for, unless there are fewer
+TO_BEGIN = 640  # rows learned: after fewer, new classes may well seem to be other features
 UNEVEN = 0.4  # deviation of the logarithms of variances: below, all directions are alike
 PROBED = 1024  # mapped features that are read
 
@@ -63,9 +63,10 @@ class Directions(NamedTuple):
         counts = head.class_counts
         if counts is None or int((counts > 0).sum()) < 2:
             return None
-        width, fixed = min(MOST, head.in_features, int(counts.sum()) // 10), head.feature_map
-        if width < min(TO_BEGIN, head.in_features) or not (fixed is None or fixed.fitted):
+        rows, fixed = int(counts.sum()), head.feature_map
+        if rows < TO_BEGIN or not (fixed is None or fixed.fitted):
             return None
+        width = min(MOST, head.in_features, rows // 10)
         columns = torch.linspace(0, head.in_features - 1, width).round().long()
         if fixed is None:
             moments = head._moments(columns)
