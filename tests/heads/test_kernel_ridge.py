@@ -16,7 +16,7 @@ from streams import blobs
 from torch import Tensor
 
 from lastlayer.catalogue import HEADS
-from lastlayer.errors import OptionError
+from lastlayer.errors import DataError, OptionError
 from lastlayer.heads import KernelRidgeHead, load_head
 from lastlayer.heads.neighbours import kernel_factor
 from lastlayer.heads.neighbours.choose_kernel import PENALTIES, choose, left_out, sample
@@ -189,6 +189,19 @@ def test_few_rows_and_rows_that_are_all_alike() -> None:
     head = KernelRidgeHead(30)
     head.observe(apart, torch.arange(30))  # one row a class
     assert torch.equal(head.predict(apart), torch.arange(30))
+
+
+def test_a_penalty_too_small_for_copies_is_told_of_and_nothing_is_lost() -> None:
+    z, y = rows(40)
+    head = learned(z, y, bandwidth=100.0, penalty=1e-9)
+    answers = head(z)
+    for penalty in (1e-300, 1e-18):
+        copies = learned(z, y, bandwidth=100.0, penalty=penalty)
+        copies.observe(z, y)
+        with pytest.raises(DataError, match=r"singular one of 80 rows .* larger penalty than 1e-"):
+            copies.predict(z)
+        assert int(copies.class_counts.sum()) == 80
+    assert torch.equal(head(z), answers)
 
 
 def test_more_rows_than_the_budget_are_refused_and_nothing_is_lost() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -87,7 +88,10 @@ class Factor:
             part.addmm_(made[:, :first], known[:, :first].mT, alpha=-1)
             part.copy_(_right_solve(known[:, first:], part))
         corner.addmm_(made[:, :start], made[:, :start].mT, alpha=-1)
-        corner.copy_(torch.linalg.cholesky(corner))
+        root, failed = torch.linalg.cholesky_ex(corner)
+        if bool(failed):
+            raise np.linalg.LinAlgError("singular")
+        corner.copy_(root)
         return made
 
     def without(self, stays: Tensor) -> Self:

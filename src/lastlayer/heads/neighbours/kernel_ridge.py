@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -116,7 +117,14 @@ class KernelRidgeHead(StoringHead):
     def _refresh(self) -> None:
         z, y = self._rows(), self.memory.y
         self.bandwidth, self.penalty = self._chosen(z, y)
-        self._factor = self._solved_before().extended(z)
+        try:
+            self._factor = self._solved_before().extended(z)
+        except np.linalg.LinAlgError:
+            raise DataError(
+                f"the kernel's matrix must be invertible, got a singular one of {len(y)} rows with "
+                f"bandwidth {self.bandwidth:g}: make the head with a larger penalty than "
+                f"{self.penalty:g}, or with 'auto'"
+            ) from None
         self._number = self.memory.number
         targets = torch.zeros(len(y), self.n_classes + 1, dtype=torch.float64, device=y.device)
         targets[torch.arange(len(y), device=y.device), y] = 1
