@@ -130,6 +130,7 @@ def main(folder: Path, kills: int, head: str) -> None:
     asked = [ask for n in range(CLIENTS) for ask in plans[n].first(done[n])]
     gone.add(forgotten(asked))
     assert not (found := gone.found_in(store)), found[:5]
+    assert not (left := list(store.glob(".*"))), left  # of a checkpoint that was killed
     check(store, clf, asked)
     print(f"{head}: {killed} kills, {sum(done)} acknowledged, {len(forgotten(asked))} forgotten")
 

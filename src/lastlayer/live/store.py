@@ -70,7 +70,7 @@ class Store:
         self.folder, self._clock, self._lock = folder, clock, None
         if folder is not None:
             self._lock = _locked(folder)
-            for leftover in folder.glob(".*.safetensors.*"):  # of a write that was killed
+            for leftover in _leftovers(folder):
                 leftover.unlink()
         try:
             self._db = open_database(folder and folder / JOURNAL)
@@ -268,6 +268,14 @@ def check_same(name: str, before: bytes, now: bytes) -> None:
     """Refuse a name that was given to another request."""
     if not secrets.compare_digest(before, now):
         raise TakenError(f"'{name[:200]}' names another request: a request needs a name of its own")
+
+
+def _leftovers(folder: Path) -> list[Path]:
+    """Return what a write that was killed has left: ours, and the one that safetensors makes.
+
+    It may have rows that were forgotten since.
+    """
+    return [*folder.glob(".*.safetensors.*"), *folder.glob(".tmp??????")]
 
 
 def _locked(folder: Path) -> FileLock:
