@@ -160,3 +160,13 @@ def test_a_small_file_does_not_ask_for_much_memory(name: str, size: int, tmp_pat
         with little_memory(1 << 28), contextlib.suppress(FileFormatError):
             load_head(tmp_path / "head")
             assert name in ("mean", "linear", "knn")  # which ask for nothing without a class
+
+
+@pytest.mark.parametrize("name", ["sampled_linear", "linear", "random_ridge"])
+def test_a_seed_that_no_generator_takes_is_refused(name: str, tmp_path: Path) -> None:
+    trained(name, "exact").save(tmp_path / "head")
+    state, document = read_tensors(tmp_path / "head", "head")
+    document["settings"]["seed"] = 10**30
+    write_tensors(tmp_path / "head", "head", state, document)
+    with pytest.raises(FileFormatError, match="seed must be from 0 to"):
+        load_head(tmp_path / "head")

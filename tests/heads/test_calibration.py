@@ -476,3 +476,13 @@ def test_what_no_calibration_writes_is_refused(change: dict[str, object]) -> Non
     document = Calibration.of(1.0, torch.arange(60.0)).document()
     with pytest.raises(FileFormatError, match="a calibration must have temperature, rows"):
         Calibration.read({**document, **change})
+
+
+@pytest.mark.parametrize("name", ["slda", "ridge", "random_slda"])
+def test_classes_that_hardly_vary_are_measured_too(name: str) -> None:
+    """What of their means differs is 1e8 times as much, and all but singular."""
+    z = 1e8 * torch.eye(4, dtype=torch.float64)[torch.arange(40) % 3]
+    z += torch.randn(40, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    head = make_head(name, 4)
+    head.observe(z, torch.arange(40) % 3)
+    assert head.novelty(z).isfinite().all()

@@ -25,6 +25,9 @@ def expect(value: object, kinds: type | tuple[type, ...], name: str, what: str) 
         raise ArgumentError(f"{name} must be {what}, got {kind_of(value)}")
 
 
+MOST_SEED = (1 << 63) - 1  # that PyTorch's generators take
+
+
 def whole(value: Any, name: str, least: int | None = None, most: int | None = None) -> int:
     """Return an integer within bounds, Python's or numpy's; refuse True and 2.0.
 

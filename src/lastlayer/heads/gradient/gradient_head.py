@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from lastlayer.catalogue import HEADS, Abilities
-from lastlayer.core.checks import kind_of, whole
+from lastlayer.core.checks import MOST_SEED, kind_of, whole
 from lastlayer.core.names import look_up
 from lastlayer.core.tensors import MOST_CLASSES
 from lastlayer.errors import ArgumentError, DivergedError, OptionError
@@ -73,7 +73,7 @@ class GradientHead(Head):
     ) -> None:
         kind = look_up(layer, LAYERS, "layer")
         look_up(mask, MASKS, "mask")
-        whole(seed, "a seed", least=0)
+        whole(seed, "a seed", least=0, most=MOST_SEED)
         n_classes = whole(n_classes, "n_classes", least=0, most=MOST_CLASSES)
         for option, value in (("lr", lr), ("scale", scale)):
             if value is not None and not isinstance(value, Real):

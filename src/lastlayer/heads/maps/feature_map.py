@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import all_products
-from lastlayer.core.checks import choice, whole
+from lastlayer.core.checks import MOST_SEED, choice, whole
 from lastlayer.core.names import look_up
 from lastlayer.core.tensors import unit_rows
 from lastlayer.errors import DataError, MergeError, OptionError, ShapeError
@@ -40,7 +40,7 @@ class FeatureMap(Precise, ABC):
         super().__init__()
         self.rows = choice(rows, ("as_is", "unit"), "rows")
         width, in_features = whole(width, "a width", least=1), whole(in_features, "in_features", 1)
-        self.seed = seed = whole(seed, "a seed", least=0)
+        self.seed = seed = whole(seed, "a seed", least=0, most=MOST_SEED)
         random = np.random.Generator(np.random.PCG64(seed))
         directions = self._directions(in_features, width)
         drawn = _filled(random.standard_normal, directions, in_features)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.blas import factor_in_place
+from lastlayer.errors import DataError
 from lastlayer.heads.graph import Value, squared_distances
 from lastlayer.heads.prototypes import Prototypes
 from lastlayer.heads.statistics.class_statistics import ClassStatistics
@@ -119,16 +120,21 @@ class RelativeMahalanobis:
         apart = means - self.centre
         self.weight = torch.cholesky_solve(apart.mT, root).mT  # (k, h)
         self.bias = -0.5 * (apart * self.weight).sum(dim=1)
+        if not bool(self.bias.isfinite().all()):
+            raise DataError("class means must be within 1e150 deviations of one another")
         self.of_classes = len(apart) <= len(root)  # what ``outer`` is multiplied with: a, or z
         make = self._outer_of_classes if self.of_classes else self._outer_of_features
         self.outer = make(root, apart, shares)  # the last term is ‖a·outer‖², or ‖z·outer‖²
 
     def _outer_of_classes(self, root: Tensor, apart: Tensor, shares: Tensor) -> Tensor:
-        """Return U (k, k) with U·Uᵀ = (P⁻¹ + MΣ⁻¹Mᵀ)⁻¹."""
-        lower = torch.linalg.cholesky(apart @ self.weight.mT + torch.diag(1 / shares))
-        identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
-        outer: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False).mT
-        return outer
+        """Return U (k, k) with U·Uᵀ = (P⁻¹ + MΣ⁻¹Mᵀ)⁻¹ = P^½(I + P^½MΣ⁻¹MᵀP^½)⁻¹P^½.
+
+        By its eigenvalues, since classes that hardly vary make it singular but for rounding.
+        """
+        part = shares.sqrt()[:, None]
+        gram = part * (apart @ self.weight.mT) * part.mT
+        values, directions = torch.linalg.eigh((gram + gram.mT) / 2)
+        return part * directions / (1 + values.clamp(min=0)).sqrt()
 
     def _outer_of_features(self, root: Tensor, apart: Tensor, shares: Tensor) -> Tensor:
         """Return V (h, h) with V·Vᵀ = Σ⁻¹ − T⁻¹ = L⁻ᵀG(I + G)⁻¹L⁻¹, G = L⁻¹MᵀPML⁻ᵀ, Σ = LLᵀ."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.catalogue import Abilities
-from lastlayer.core.checks import choice, whole
+from lastlayer.core.checks import MOST_SEED, choice, whole
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
 from lastlayer.heads.statistics.statistics_head import BUDGET, SOLUTION
@@ -56,7 +56,7 @@ class SampledLinearHead(GaussianHead):
     ) -> None:
         choice(prior, ("uniform", "empirical"), "prior")
         whole(steps, "steps", least=1)
-        whole(seed, "seed", least=0)
+        whole(seed, "seed", least=0, most=MOST_SEED)
         options = {"prior": prior, "steps": steps, "seed": seed}
         super().__init__(in_features, n_classes, nu=nu, budget=budget, **options)
         self._register()
