@@ -134,7 +134,8 @@ class RelativeMahalanobis:
         part = shares.sqrt()[:, None]
         gram = part * (apart @ self.weight.mT) * part.mT
         values, directions = torch.linalg.eigh((gram + gram.mT) / 2)
-        return part * directions / (1 + values.clamp(min=0)).sqrt()
+        outer: Tensor = part * directions / (1 + values.clamp(min=0)).sqrt()
+        return outer
 
     def _outer_of_features(self, root: Tensor, apart: Tensor, shares: Tensor) -> Tensor:
         """Return V (h, h) with V·Vᵀ = Σ⁻¹ − T⁻¹ = L⁻ᵀG(I + G)⁻¹L⁻¹, G = L⁻¹MᵀPML⁻ᵀ, Σ = LLᵀ."""
