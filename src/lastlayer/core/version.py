@@ -1,3 +1,3 @@
 """The version of lastlayer: pyproject.toml, files and pages read it here."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
