@@ -26,7 +26,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -322,7 +322,7 @@ def tell_size(rows: int) -> None:
 
 def _memory(watch: Watch) -> tuple[int, int]:
     state = watch._state
-    arrays = [getattr(q.wealth, f) for q in state.questions.values() for f in q.wealth.__dict__]
+    arrays = [getattr(q.wealth, f.name) for q in state.questions.values() for f in fields(q.wealth)]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     return peak, sum(a.nbytes for a in arrays)
 
