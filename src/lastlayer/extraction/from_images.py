@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from lastlayer.core import tensor_files
-from lastlayer.core.checks import a_path, choice, expect, kind_of, whole
+from lastlayer.core.checks import a_path, expect, kind_of, whole
 from lastlayer.core.devices import choose_device
 from lastlayer.core.names import look_up
 from lastlayer.core.progress import Tell
@@ -104,7 +104,7 @@ def extract(
             raise ArgumentError(f"{name} must be a function, got {kind_of(function)}")
     place = a_path(out, "out")
     kept = look_up(dtype, DTYPES, "type of features")
-    skip = choice(broken, ("stop", "skip"), "broken") == "skip"
+    skip = look_up(broken, {"stop": False, "skip": True}, "choice for broken images")
     example = make_example(transform, images)
     if batch_size is not None:
         batch_size = whole(batch_size, "a batch size", least=1)
@@ -244,7 +244,7 @@ class Frozen:
     def __init__(self, network: nn.Module, device: str, precision: str) -> None:
         self.device = choose_device(device)
         self.on_gpu = self.device.type == "cuda"
-        self.mixed = choice(precision, ("full", "mixed"), "precision") == "mixed"
+        self.mixed = look_up(precision, {"full": False, "mixed": True}, "precision")
         if self.mixed and not self.on_gpu:
             raise OptionError("mixed precision needs a GPU: use precision 'full' on a CPU")
         self.network = network.to(self.device).eval()
