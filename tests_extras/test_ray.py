@@ -179,7 +179,7 @@ def test_an_orphan_writes_after_the_retry(cluster: Cluster, tmp_path: Path) -> N
         inner, folder = stopping(notes), str(notes)
 
         def work(task: dict[str, Any]) -> dict[str, Any]:
-            import json  # noqa: PLC0415
+            import pickle  # noqa: PLC0415
             import subprocess  # noqa: PLC0415
             import sys  # noqa: PLC0415
 
@@ -188,16 +188,16 @@ def test_an_orphan_writes_after_the_retry(cluster: Cluster, tmp_path: Path) -> N
             if task["kind"] == "learn" and ray.get_runtime_context().get_node_id() == lost:
                 # A process of its own, so that it lives on when its node is given up.
                 script = (
-                    "import json, os, sys, time\n"
+                    "import os, pickle, sys, time\n"
                     "from lastlayer.evaluate.shard_tasks import do\n"
-                    "task, folder = json.loads(sys.argv[1]), sys.argv[2]\n"
+                    "task, folder = pickle.loads(bytes.fromhex(sys.argv[1])), sys.argv[2]\n"
                     "end = time.monotonic() + 120\n"
                     "while not os.path.exists(f'{folder}/late') and time.monotonic() < end:\n"
                     "    time.sleep(0.02)\n"
                     "assert 'error' not in do(task)\n"
                     "open(f'{folder}/orphan-' + task['name'], 'w').close()\n"
                 )
-                command = [sys.executable, "-c", script, json.dumps(task), folder]
+                command = [sys.executable, "-c", script, pickle.dumps(task).hex(), folder]
                 subprocess.Popen(command, start_new_session=True)
             return inner(task)
 
