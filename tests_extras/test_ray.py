@@ -283,7 +283,7 @@ def test_what_nodes_do_not_see(
             "_ask",
             lambda self, node, token, files: ask(self, node, token, ["/no"]),
         )
-        with pytest.raises(OptionError, match="does not see /no"):
+        with pytest.raises(OptionError, match="all nodes must see /no, but node"):
             ll.fit(folder, "slda", **how)
     (folder / "part-1.parquet").write_bytes(b"damaged")
     with pytest.raises(FileFormatError, match=r"part-1\.parquet"):
