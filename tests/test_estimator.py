@@ -238,7 +238,9 @@ def test_bad_settings_are_refused(
 def test_labels_are_words_or_numbers() -> None:
     z, y = IRIS
     clf = HeadClassifier("mean").fit(z, NAMES[y])
-    with pytest.raises(ValueError, match="Mix of label input types"):
+    with pytest.raises(
+        LabelError, match="each label must be a str, as those learned before, got an int"
+    ):
         clf.partial_fit(z, y)
     assert clf.score(z, NAMES[y]) > 0.9
 

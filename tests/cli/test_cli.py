@@ -148,7 +148,7 @@ def test_extract_says_what_it_needs(
     assert run(monkeypatch, "extract", "cifar11", *options) == 1
     assert "did you mean 'cifar10'" in capsys.readouterr().err
     assert run(monkeypatch, "extract", "cifar10", *options) == 1
-    assert "expected cifar-10-batches-py or cifar-10-batches-bin in" in capsys.readouterr().err
+    assert "there is no cifar-10-batches-py or cifar-10-batches-bin in" in capsys.readouterr().err
     assert os.listdir(tmp_path) == []
 
 

@@ -235,7 +235,7 @@ def test_test_samples_belong_to_tasks_where_classes_do(root: Path) -> None:
     [
         ({"per_class": 50}, r"replay\[0\]: per_class must be at most .* got 50"),
         ({"scenario": "cifar10"}, r"replay\[0\]: scenario 'cifar10' has 10 classes"),
-        ({"scenario": "iid", "dataset": "cifar100"}, r"replay\[0\]: expected cifar-100"),
+        ({"scenario": "iid", "dataset": "cifar100"}, r"replay\[0\]: there is no cifar-100"),
     ],
 )
 def test_what_does_not_fit_is_refused_first(
