@@ -73,7 +73,7 @@ def test_a_download_that_fails_names_the_file() -> None:
 
 
 def test_weights_of_another_model(weights: Path) -> None:
-    with pytest.raises(FileFormatError, match=rf"timm:test_vit in {weights} do not fit: .* missing"):
+    with pytest.raises(FileFormatError, match=rf"timm:test_vit in {weights} do not fit: .*missing"):
         load_backbone("timm:test_vit", weights)
 
 
