@@ -37,7 +37,7 @@ from lastlayer.advice.choosing import Scores, choose
 from lastlayer.advice.needs import Needs
 from lastlayer.advice.stream_words import ALIKE, look_around
 from lastlayer.core.names import look_up
-from lastlayer.data.split import hold_out
+from lastlayer.data.hold_out import hold_out
 from lastlayer.evaluate.judge import judge
 from lastlayer.evaluate.stream import Split, Stream, lay_out
 

@@ -32,8 +32,8 @@ from lastlayer.data.feature_columns import (
     joint_columns,
     learned_columns,
 )
+from lastlayer.data.hold_out import draw_share
 from lastlayer.data.made_by import Maker, refuse_others
-from lastlayer.data.split import draw_share
 from lastlayer.errors import (
     DataError,
     LabelError,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastlayer.data import FeatureSet
-from lastlayer.data.split import hold_out
+from lastlayer.data.hold_out import hold_out
 from lastlayer.errors import DataError
 from lastlayer.evaluate.stream import lay_out, splits_of
 from small_streams import blobs

@@ -8,8 +8,8 @@ import altair as alt
 import numpy as np
 
 from lastlayer.advice.choosing import MARGIN
+from lastlayer.advice.linear_losses import LINEAR
 from lastlayer.advice.needs import time_in_words
-from lastlayer.advice.why import LINEAR
 from lastlayer.advice.words import details_of
 from lastlayer.catalogue import card_of, in_plain_words, size_in_words, split_name
 from lastlayer.evaluate.stream import PART

@@ -13,10 +13,10 @@ import torch
 
 from lastlayer.advice.choosing import Choice, choose
 from lastlayer.advice.finer import Finer, finer_labels
+from lastlayer.advice.linear_losses import LINEAR, Why, explain
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
 from lastlayer.advice.references import References, on_fresh_rows, retrained
 from lastlayer.advice.stream_words import Description, describe
-from lastlayer.advice.why import LINEAR, Why, explain
 from lastlayer.advice.words import answer_of, reasons_of
 from lastlayer.catalogue import card_of
 from lastlayer.core.checks import expect, flag, whole

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from lastlayer.advice.choosing import MARGIN, Interval
+from lastlayer.advice.linear_losses import LINEAR
 from lastlayer.advice.needs import time_in_words
 from lastlayer.advice.references import KERNEL, References
 from lastlayer.advice.stream_words import ALIKE
-from lastlayer.advice.why import LINEAR
 from lastlayer.catalogue import card_of, size_in_words, thrift
 from lastlayer.core.names import joined
 

@@ -1,6 +1,7 @@
 """Threads: how many PyTorch and BLAS have, and work in several threads of one core each.
 
-Both numbers are settings of the process, which are changed here and nowhere else.
+Both numbers are settings of the process, which are changed here and nowhere else; callers say how
+many they want for a piece of work.
 """
 
 import threading

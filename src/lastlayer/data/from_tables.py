@@ -8,7 +8,7 @@ from pathlib import Path
 from lastlayer.core.checks import real
 from lastlayer.data.features import Features, Origin, TrainingFeatures
 from lastlayer.data.from_arrays import Say, join
-from lastlayer.data.split import TEST
+from lastlayer.data.hold_out import TEST
 from lastlayer.data.table_rows import read_splits
 from lastlayer.data.tables.open_table import one_table, open_table
 from lastlayer.data.tables.which_columns import WORDS, Selection, parted

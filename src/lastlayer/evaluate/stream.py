@@ -14,7 +14,7 @@ from lastlayer.core.names import first_few, look_up
 from lastlayer.core.tensors import PIECE, first_bad_row
 from lastlayer.data import Features, FeatureSet
 from lastlayer.data.features import TrainingFeatures
-from lastlayer.data.split import hold_out
+from lastlayer.data.hold_out import hold_out
 from lastlayer.errors import DataError, LabelError, OptionError
 from lastlayer.evaluate.pool import Pool
 from lastlayer.scenarios import Scenario, ScenarioSpec, iid

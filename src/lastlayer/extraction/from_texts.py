@@ -18,8 +18,8 @@ from lastlayer.data import table_rows
 from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.features import Features, Origin
 from lastlayer.data.from_arrays import Say, encode_columns, find_test
+from lastlayer.data.hold_out import stratified
 from lastlayer.data.made_by import FOLDER
-from lastlayer.data.split import stratified
 from lastlayer.data.table_rows import read_splits
 from lastlayer.data.tables import open_table
 from lastlayer.data.tables.which_columns import Selection

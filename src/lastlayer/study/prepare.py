@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from lastlayer.data import Features, load_features
+from lastlayer.data.hold_out import stratified
 from lastlayer.data.load import SHORT
-from lastlayer.data.split import stratified
 from lastlayer.errors import LastLayerError, MissingFileError, PlanError, UnknownNameError
 from lastlayer.results.columns import Kind
 from lastlayer.study.plan_file import Experiment, Plan, held_out_name
@@ -71,7 +71,7 @@ def _load(experiment: Experiment, folder: Path, ready: Prepared) -> list[str]:
         try:
             if name not in ready.data:
                 whole = find_features(full, folder)
-                ready.data[name] = whole if share is None else hold_out(whole, share)
+                ready.data[name] = whole if share is None else with_test_part(whole, share)
         except MissingFileError as error:
             if not experiment.optional:
                 raise
@@ -99,7 +99,7 @@ def find_features(name: str, folder: Path) -> Features:
         ) from error
 
 
-def hold_out(data: Features, share: float) -> Features:
+def with_test_part(data: Features, share: float) -> Features:
     """Replace the test data by a share of each class held out of the training data."""
     train, test = map(data.train.take, stratified(data.train.y, share, seed=0))
     return Features(train, test, data.names, data.origin)

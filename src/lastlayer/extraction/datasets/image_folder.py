@@ -5,8 +5,8 @@ from pathlib import Path
 
 import torch
 
+from lastlayer.data.hold_out import TEST, stratified
 from lastlayer.data.labels import encode
-from lastlayer.data.split import TEST, stratified
 from lastlayer.errors import FileFormatError, OptionError
 from lastlayer.extraction.datasets.decoding import SUFFIXES
 from lastlayer.extraction.datasets.images import Images, ImageSet

@@ -1,4 +1,7 @@
-"""Streaming linear discriminant analysis: class means and one shared covariance."""
+"""Streaming linear discriminant analysis: class means and one shared covariance.
+
+Its novelty is that of all heads with class statistics: ``statistics_head``.
+"""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""What mean and slda share: they read class statistics, so they can merge and forget exactly."""
+"""What heads with class statistics share: exact merging, exact forgetting, and novelty."""
 
 from typing import Any, ClassVar, Self, cast
 

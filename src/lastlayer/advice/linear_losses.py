@@ -1,4 +1,4 @@
-"""Why: what the linear layer loses here, what would repair it, and which classes clash."""
+"""What the linear layer loses on a stream, what would repair it, and which classes clash."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
