@@ -54,6 +54,7 @@ def test_it_says_what_is_left_to_gain_by_keeping_rows():
     assert free.references.left_to_gain() is None
 
 
+@pytest.mark.slow
 def test_with_too_many_rows_a_wide_map_stands_for_the_best_of_any_kind(monkeypatch):
     few = replace(catalogue.HEADS["kernel_ridge"], most_rows=100)
     monkeypatch.setitem(catalogue.HEADS, "kernel_ridge", few)

@@ -68,8 +68,9 @@ def lower_zeros(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> T
     What is above is not written: that memory is then never taken from the system.
     """
     made = torch.empty(shape, dtype=dtype)
-    for part in lower_parts(made):
-        part.zero_()
+    if not made.is_meta:  # it has no numbers, and may stand for a size that no machine has
+        for part in lower_parts(made):
+            part.zero_()
     return made
 
 
