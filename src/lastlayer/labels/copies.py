@@ -89,11 +89,9 @@ def near_copies(z: Tensor, y: Tensor, candidates: Tensor, usual: float) -> list[
 
 
 class _Screen:
-    """Rows that may be near some others, by a few directions at right angles.
+    """Rows that may be within a limit of others (m, h), by a few directions at right angles.
 
-    Args:
-        others: (m, h) float32, from their middle.
-        limit: how far is near.
+    The others are float32, from their middle.
     """
 
     def __init__(self, others: Tensor, limit: float) -> None:

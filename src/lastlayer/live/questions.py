@@ -64,12 +64,9 @@ class Rule:
         return float(weighted.min() if self.limits else weighted.sum())
 
     def take(self, wealth: Wealth, x: Array, group: Array | None) -> tuple[Wealth, Array]:
-        """Bet on rows; return what is remembered then, and the wealth of all after each (n,).
+        """Bet on x (n, d) of rows; return what is remembered then, and the wealth after each (n,).
 
-        Args:
-            wealth: what is remembered.
-            x: (n, d) what is bet on.
-            group: (n,) their classes; None where groups are limits.
+        ``group`` (n,) holds their classes; None where groups are limits.
         """
         if group is not None:
             made, course = wealth.take(x, group, self.p, self.share, self.promise)

@@ -139,8 +139,7 @@ def agree(mean: float, std: float, published_mean: float, published_std: float) 
 def beside(ours: pl.DataFrame) -> pl.DataFrame:
     """Put the published number and the verdict beside each of ours; null where there is none.
 
-    Args:
-        ours: columns features, label, head, mask, lr, subset, mean, std, in percentages.
+    Ours are in percentages, in columns features, label, head, mask, lr, subset, mean, std.
     """
     expect(ours, pl.DataFrame, "ours", "a polars DataFrame")
     if missing := sorted({*KEY, "mean", "std"} - set(ours.columns)):

@@ -51,16 +51,10 @@ def make_image_pool(
     std: Sequence[float] = (1.0,),
     dtype: torch.dtype = torch.float32,
 ) -> ImagePool:
-    """Check images and labels, and put them together.
+    """Check images, bytes (0 to 255) or floating (0 to 1), and labels, and put them together.
 
-    Args:
-        x: training images, bytes (0 to 255) or floating (0 to 1).
-        y: their classes.
-        test_x: test images.
-        test_y: their classes.
-        mean: what is subtracted once bytes are divided by 255; one a channel, or one for all.
-        std: what the result is divided by.
-        dtype: what networks compute in.
+    The mean, one a channel or one for all, is subtracted once bytes are divided by 255, and the
+    result is divided by ``std``. Networks compute in the type ``dtype``.
     """
     x, test_x = _stacked(x, "training"), _stacked(test_x, "test")
     if x.shape[1:] != test_x.shape[1:] or x.dtype != test_x.dtype:
