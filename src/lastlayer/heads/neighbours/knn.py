@@ -143,7 +143,7 @@ class KnnHead(StoringHead):
 
     def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
         logits = self._room(len(z))
-        _vote(nearest_others(z, y, self.k, self.memory), self.memory.y, logits)
+        _vote(nearest_others(z, y, self._voters, self.memory), self.memory.y, logits)
         return logits
 
     def _ask(self, z: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,9 +219,9 @@ class KnnHead(StoringHead):
         return masked(shares.unary("Log"), self.seen)
 
     def _nearest(self, z: Tensor) -> Nearest:
-        none = nobody(z.shape[0], self.k, z.device)
+        none = nobody(z.shape[0], self._voters, z.device)
         if 0 < z.shape[0] <= FEW:
-            found = [self._lengths.nearest(query, self.k) for query in z.split(1)]
+            found = [self._lengths.nearest(query, self._voters) for query in z.split(1)]
             sure = [one for one in found if one is not None]
             if len(sure) == len(found):
                 return Nearest(*(torch.cat(parts) for parts in zip(*sure, strict=True)))
@@ -231,7 +231,12 @@ class KnnHead(StoringHead):
         return torch.empty(n, self.n_classes, dtype=torch.float64, device=self.seen.device)
 
     def _split(self, tensor: Tensor) -> Sequence[Tensor]:
-        return torch.split(tensor, _BLOCK // max(self.k, self.n_classes) or 1)
+        return torch.split(tensor, _BLOCK // max(self._voters, self.n_classes) or 1)
+
+    @property
+    def _voters(self) -> int:
+        """How many neighbours vote: k, where so many rows are kept."""
+        return max(min(self.k, len(self.memory)), 1)
 
 
 def _vote(nearest: Nearest, y: Tensor, out: Tensor) -> None:
