@@ -29,6 +29,12 @@ LABELS: dict[str, Any] = {
 }
 
 
+def test_a_head_without_classes_learns_labels_of_any_type(tmp_path: Path) -> None:
+    make_head("slda", 4).save(tmp_path / "head")
+    clf = HeadClassifier.load(tmp_path / "head").partial_fit(Z, NAMES[Y])
+    assert clf.classes_.tolist() == NAMES.tolist()
+
+
 @pytest.mark.parametrize("kind", LABELS)
 def test_labels_come_back_with_their_type(tmp_path: Path, kind: str) -> None:
     labels = LABELS[kind]

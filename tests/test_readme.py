@@ -37,7 +37,8 @@ def test_its_make_targets_exist() -> None:
 def shown() -> list[tuple[list[str], list[str]]]:
     """Return the commands of each block that is followed by what they print, and those lines."""
     text = README.read_text(encoding="utf-8")
-    pairs = re.findall(r"^```sh\n(.*?)^```\n```text\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    block = r"\n((?:(?!```).*\n)+)```$"
+    pairs = re.findall(rf"^```sh{block}\n^```text{block}", text, flags=re.MULTILINE)
     plain = [re.sub(r" *#.*", "", lines) for lines, _ in pairs]
     typed = [[line.split(maxsplit=1)[1] for line in lines.splitlines()] for lines in plain]
     return [(commands, said.splitlines()) for commands, (_, said) in zip(typed, pairs, strict=True)]

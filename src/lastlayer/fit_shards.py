@@ -39,8 +39,9 @@ def fit_shards(
     """Train a classifier on shards, or train one further, exactly as if they were one file.
 
     Its head must be one that merges; after an error it is as before. The other arguments are those
-    of ``lastlayer.fit``, without ``parts`` in a temporary folder. ``run`` does tasks, and yields
-    each with its answer; ``check`` is called with the folder of parts and the first shard before
+    of ``lastlayer.fit``. Without ``parts`` a temporary folder is used; of a given one the sum is
+    left, for the caller to remove once the classifier is saved. ``run`` does tasks, and yields each
+    with its answer; ``check`` is called with the folder of parts and the first shard before
     anything is done, to refuse a cluster that does not see them.
     """
     skip = choice(broken, ("stop", "skip"), "broken") == "skip"

@@ -39,6 +39,31 @@ def said(tmp_path, *words):
     return done.stderr
 
 
+THREADS = """
+import sys
+from threading import Thread
+from lastlayer.core.panics import keep_from_terminal, without_panics
+
+keep_from_terminal()
+
+def write():
+    for _ in range(20_000):
+        print("x", file=sys.stderr)
+
+writer = Thread(target=write)
+writer.start()
+while writer.is_alive():
+    with without_panics():
+        pass
+"""
+
+
+def test_other_threads_may_write_meanwhile(tmp_path):
+    command = [sys.executable, "-c", THREADS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert set(done.stderr.splitlines()) <= {"x", ""}
+
+
 def test_panics_are_not_printed(tmp_path):
     assert said(tmp_path, "quiet").splitlines() == ["from Python", "from elsewhere", "after"]
 

@@ -367,6 +367,22 @@ def test_two_watches_of_one_calibration_merge_and_others_do_not() -> None:
         Watch(head, reset=True).merge(Watch(calibrated("mean"), reset=True))
 
 
+def test_merging_keeps_an_alarm_that_lasts() -> None:
+    head = calibrated()
+    one, two = (Watch(deepcopy(head), rows=1000, reset=True) for _ in range(2))
+    one.see(*blobs(100, 2, shift=3))
+    two.see(*blobs(5000, 3))
+    assert [w.report().verdicts[1].alarm for w in (one, two)] == [True, False]
+    for merged in (one.merge(two), two.merge(one)):
+        assert merged.report().verdicts[1].alarm
+    one.see(*blobs(5000, 4))
+    assert not one.report().verdicts[1].alarm
+    assert not one.merge(two).report().verdicts[1].alarm
+    two.see(*blobs(100, 5, shift=3))
+    for merged in (one.merge(two), two.merge(one)):
+        assert merged.report().verdicts[1].alarm
+
+
 def test_forgetting_marks_a_watch() -> None:
     head = calibrated()
     watch = Watch(head)

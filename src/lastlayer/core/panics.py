@@ -22,7 +22,10 @@ class _Aside:
     def __init__(self) -> None:
         self.wanted = False
         self._lock, self._readers = Lock(), 0
-        self._real, self._python = -1, sys.stderr
+        # Both stay open for ever: other threads may be about to write to them.
+        self._real = -1
+        self._ours: TextIO | None = None
+        self._python: TextIO | None = None
         self._said: IO[Any] | None = None
 
     def begin(self) -> None:
@@ -30,12 +33,17 @@ class _Aside:
             self._readers += 1
             if self._readers > 1:
                 return
-            self._python, self._real = sys.stderr, os.dup(2)
-            if _is_real(sys.stderr):
-                sys.stderr.flush()
-                sys.stderr = open(  # noqa: SIM115  (closed by ``end``)
+            if self._ours is None:
+                self._real = os.dup(2)
+                self._ours = open(  # noqa: SIM115  (see above)
                     self._real, "w", buffering=1, errors="backslashreplace", closefd=False
                 )
+            else:
+                os.dup2(2, self._real, inheritable=False)  # as it is now
+            self._python = sys.stderr
+            if _is_real(sys.stderr):
+                sys.stderr.flush()
+                sys.stderr = self._ours
             self._said = tempfile.TemporaryFile()  # noqa: SIM115
             os.dup2(self._said.fileno(), 2)
 
@@ -44,11 +52,11 @@ class _Aside:
             self._readers -= 1
             if self._readers or self._said is None:
                 return
-            if sys.stderr is not self._python:
-                sys.stderr.close()
+            if self._ours is not None:
+                self._ours.flush()
+            if sys.stderr is self._ours and self._python is not None:
                 sys.stderr = self._python
             os.dup2(self._real, 2)
-            os.close(self._real)
             with self._said as said:
                 said.seek(0)
                 text = said.read()

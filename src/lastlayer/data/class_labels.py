@@ -65,7 +65,7 @@ class ClassLabels:
     def _check_alike(self, labels: Array) -> None:
         """Refuse text where numbers were learned, and numbers where text was."""
         text, known_text = (a.dtype.kind in "OUS" for a in (labels, self.ordered))
-        if text != known_text:
+        if text != known_text and len(labels) and len(self.ordered):
             known, got = (kind_of(a.tolist()[0]) for a in (self.ordered, labels))
             raise LabelError(f"each label must be {known}, as those learned before, got {got}")
 

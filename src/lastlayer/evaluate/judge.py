@@ -82,7 +82,8 @@ def judge(
     is short. ``seed`` decides which rows are held out, unless ``splits`` says. Of heads trained by
     gradient, those in ``vectors_of`` keep their output vectors, and learning rates that are not in
     ``rates`` are looked for. ``curves`` scores heads along the stream too, in as many splits as
-    make 400 rows, and times their predictions; a head that is slow to solve at its end alone.
+    make 400 rows, and times their predictions; one that is slow to solve is scored at the end
+    alone.
 
     >>> import lastlayer as ll
     >>> from lastlayer.evaluate.stream import lay_out

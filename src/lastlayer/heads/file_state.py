@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_state(make: Callable[[int], "Head"], state: Mapping[str, Tensor]) -> None:
-    """Refuse tensors, by name, that no head can have which is made like this with some classes."""
+    """Refuse tensors, given by name, that no head has which ``make`` makes for some classes."""
     blank = _without_memory(make, 0)
     if wrong := sorted(blank.keys() ^ state.keys()):
         which = "lacks" if wrong[0] in blank else "has no use for"

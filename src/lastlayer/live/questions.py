@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -207,6 +208,10 @@ class Question:
             points, stride = points[::2], 2 * stride
         return replace(self, points=points, stride=stride)
 
+    def age(self) -> float:
+        """Return how many rows ago it last said yes; ∞: never."""
+        return inf if self.last is None else self.rows - self.last["again"]
+
     def document(self) -> dict[str, Any]:
         """Return it as the file of a head keeps it."""
         return {**self.__dict__, "wealth": self.wealth.document, "points": list(self.points)}
@@ -280,11 +285,14 @@ class State:
         questions = {}
         for name, mine in self.questions.items():
             their = other.questions[name]
-            latest = their if mine.last is None else mine
+            n = mine.rows + their.rows
+            latest = min(mine, their, key=Question.age)
+            last = latest.last and {**latest.last, "again": n - int(latest.age())}
             questions[name] = replace(
                 latest,
+                last=last,
                 wealth=mine.wealth.joined(their.wealth, weight),
-                rows=mine.rows + their.rows,
+                rows=n,
                 begun=mine.begun + their.begun,
                 hits=mine.hits + their.hits,
                 alarms=mine.alarms + their.alarms,

@@ -6,7 +6,7 @@ alike are known.
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from heapq import nsmallest
 from typing import Any
@@ -32,7 +32,7 @@ class Open:
     since: float
     note: str | None
     answer: dict[str, Any]
-    sketch: Sketch
+    sketch: Sketch = field(compare=False, repr=False)
 
     @cached_property
     def worth(self) -> tuple[bool, float]:

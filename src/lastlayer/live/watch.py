@@ -227,8 +227,7 @@ class Watch:
         average are one alarm that lasts: it is told once.
         """
         rows = self.settings["rows"]
-        last = question.last
-        return last is not None and (rows is None or question.rows - last["again"] <= rows)
+        return question.last is not None and (rows is None or question.age() <= rows)
 
     # What it says.
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lastlayer.catalogue import Abilities
 from lastlayer.core.checks import MOST_SEED, choice, whole
+from lastlayer.errors import DataError
 from lastlayer.heads.statistics.covariance import whiten
 from lastlayer.heads.statistics.gaussians import GaussianHead
 from lastlayer.heads.statistics.statistics_head import BUDGET, SOLUTION
@@ -77,7 +78,7 @@ class SampledLinearHead(GaussianHead):
             share = torch.ones_like(share)
         share = share / share.sum()
         self.centre = share @ s.mean[known]
-        root = self._derived["root"] = torch.linalg.cholesky(shared)
+        root = self._derived["root"] = _root_of(shared)
         mean = whiten(root, s.mean[known] - self.centre)
         # A row of noise times a class's factor is a sample's deviation.
         factors = mean.new_empty(len(known), *root.shape, dtype=torch.float32)
@@ -90,8 +91,7 @@ class SampledLinearHead(GaussianHead):
         self.bias[known] = bias
 
     def _make_root(self) -> Tensor:
-        root: Tensor = torch.linalg.cholesky(self._shared())
-        return root
+        return _root_of(self._shared())
 
     def _train(self, mean: Tensor, factors: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
         """Train from zero; return the mean of the second half's weights, which varies least.
@@ -129,6 +129,15 @@ class SampledLinearHead(GaussianHead):
                 averaged += state.weight
         averaged /= steps - (steps + 1) // 2
         return averaged[:, :-1], averaged[:, -1]
+
+
+def _root_of(shared: Tensor) -> Tensor:
+    """Return the Cholesky factor (h, h) of the shrunk covariance."""
+    root, failed = torch.linalg.cholesky_ex(shared)
+    if failed:
+        raise DataError(f"the covariance of {len(shared)} features must be invertible, got none")
+    found: Tensor = root
+    return found
 
 
 def _noise(

@@ -49,7 +49,7 @@ def read_tokens(path: Path) -> dict[str, str]:
 class Guard:
     """Middleware that lets through what may be asked, by one of the names of ``hosts``.
 
-    Without tokens, by role, whoever reaches the service may do everything.
+    ``tokens`` are by role; without any, whoever reaches the service may do everything.
     """
 
     def __init__(self, app: ASGIApp, tokens: Mapping[str, str], hosts: Iterable[str]) -> None:
