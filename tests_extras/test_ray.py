@@ -361,7 +361,7 @@ def test_an_extraction_where_some_nodes_have_a_gpu(
     assert needs["cpus"] == 1  # pixels in memory are not decoded
     assert needs["gpus"] == 1
     assert needs["tasks"] == 2
-    with pytest.raises(OptionError, match=r"a node that has a GPU .* 5 cores .* largest has 4"):
+    with pytest.raises(OptionError, match=r"node that has a GPU .* 5 cores .* largest has 4"):
         ll.extract(images, node, lambda pixels: pixels / 255, tmp_path / "b", workers=5, **how)
 
     def noted(self: clusters.Cluster, do: Any, tasks: Any, *shared: Any, **needs: Any) -> Any:
