@@ -64,7 +64,7 @@ def test_the_life_of_a_head_is_as_shown(
             assert newcomer.run(monkeypatch, command) == 0, command
         printed = " ".join(capsys.readouterr().out.split())
         for line in said:
-            words = r"\s".join(re.escape(word) for word in line.split())
+            words = r"\s".join(re.escape(word) for word in line.removesuffix("; …").split())
             pattern = re.sub(r"\d(?:[\d,]|\\\.)*", r"([\\d,.]+)", words)
             found = re.search(pattern, printed)
             assert found, (line, printed)
@@ -75,7 +75,9 @@ FIRST = {name for name, card in HEADS.items() if "the first choice" in card.use}
 
 
 def test_the_first_choice_is_called_so_in_the_docs() -> None:
-    shown = re.findall(r"^Use (\w+): ", README.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    shown = re.findall(
+        r"^Use (\w+)(?:@\d+)?: ", README.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
     assert shown
     assert set(shown) <= FIRST
     pages = {page.stem: page.read_text(encoding="utf-8") for page in DOCS.glob("heads/*.md")}

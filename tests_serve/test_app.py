@@ -12,6 +12,7 @@ import pytest
 import lastlayer as ll
 from conftest import made_up, save_head
 from lastlayer.live import LiveHead, Replica, writer
+from lastlayer.live.service import app as service_app
 from lastlayer.live.service import bodies
 from lastlayer.live.service.app import make_app
 
@@ -86,10 +87,11 @@ def test_a_large_head_is_taken_from_the_disk(
         assert not list((tmp_path / "live").glob(".*"))
 
 
-def test_a_client_that_stops_in_the_middle(tmp_path: Path) -> None:
+def test_a_client_that_stops_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LiveHead(save_head(tmp_path / "h.safetensors"), tmp_path / "live") as head:
         reads = bodies.Bodies(seconds=0.1)
-        app = make_app({"h": head}, bodies=reads)
+        monkeypatch.setattr(service_app, "Bodies", lambda: reads)
+        app = make_app({"h": head})
         status, headers, said = ask(app, "POST", "/learn", [b'{"rows": '], stops=True)
         assert (status, headers["connection"]) == (400, "close")
         assert b"the body must come within 0.1 seconds" in said
@@ -104,8 +106,8 @@ def test_too_much_at_once_is_told_to_come_again(
         body = json.dumps({"rows": Z[:1].tolist(), "labels": Y[:1]}).encode()
         monkeypatch.setattr(writer, "MOST_ENTRIES", 3)
         gate = threading.Event()
-        head.writer.order(gate.wait)
-        waiting = [head.writer.ask(head.entry("learn", Z[:1], Y[:1])) for _ in range(3)]
+        head.writer.order(lambda: gate.wait(60))
+        waiting = [head.ask("learn", Z[:1], Y[:1]) for _ in range(3)]
         status, headers, said = ask(app, "POST", "/learn", [body])
         assert (status, headers["retry-after"]) == (503, "1")
         assert b"too many changes are waiting" in said
