@@ -20,7 +20,7 @@ from benchmarks.fleet import COMBINATIONS, Case, fleet_epoch, loop_epoch, second
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.evaluate.pool import BATCH_SIZE, Pool, shuffled_batches
 from lastlayer.heads import Head, make_head
 from lastlayer.heads.gradient.descent import MOMENTUM

@@ -22,14 +22,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import default_map, mapped_width
+from lastlayer.catalogue.map_widths import default_map, mapped_width
 from lastlayer.data import load_features
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.softmax import reference
 from lastlayer.heads import make_head, make_map
 from lastlayer.heads.maps import MAPS, ROWS
 from lastlayer.heads.maps.mapped_head import MappedHead
-from lastlayer.heads.statistics.least_squares import PENALTIES, reduce
+from lastlayer.heads.statistics.least_squares import reduce
+from lastlayer.heads.statistics.penalty import PENALTIES
 from lastlayer.heads.statistics.ridge import RidgeHead
 from lastlayer.scenarios import make_scenario
 

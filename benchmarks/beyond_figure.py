@@ -12,7 +12,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from lastlayer.catalogue import default_map, mapped_width
+from lastlayer.catalogue.map_widths import default_map, mapped_width
 from lastlayer.report.drawing import ROOM
 from lastlayer.report.looks import look_of
 

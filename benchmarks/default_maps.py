@@ -19,7 +19,7 @@ from benchmarks.penalty_rules import streams as standardised
 from sklearn import datasets
 from torch import Tensor
 
-from lastlayer.catalogue import PRODUCTS, all_products
+from lastlayer.catalogue.map_widths import PRODUCTS, all_products
 from lastlayer.core.tensors import unit_rows
 from lastlayer.heads import make_head
 

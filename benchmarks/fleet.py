@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.evaluate.costs import default_memory
 from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch
 from lastlayer.evaluate.fleet_plan import Job, plan

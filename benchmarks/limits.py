@@ -30,7 +30,8 @@ import torch
 from benchmarks.penalty_rules import Rows, streams
 from torch import Tensor, nn
 
-from lastlayer.catalogue import MAP_ROWS, card_of
+from lastlayer.catalogue.head_cards import card_of
+from lastlayer.catalogue.map_widths import MAP_ROWS
 from lastlayer.evaluate.softmax import reference
 from lastlayer.heads import make_head, make_map
 from lastlayer.heads.neighbours.kernel_factor import Kernel

@@ -25,7 +25,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.heads import Head
 from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.heads.statistics.statistics_head import StatisticsHead

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.heads import Head
 
 

@@ -31,13 +31,8 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from lastlayer.data import load_features
 from lastlayer.heads import make_map
 from lastlayer.heads.maps.feature_map import FeatureMap
-from lastlayer.heads.statistics.least_squares import (
-    NOISE,
-    PENALTIES,
-    Moments,
-    choose_penalty,
-    reduce,
-)
+from lastlayer.heads.statistics.least_squares import Moments, reduce
+from lastlayer.heads.statistics.penalty import NOISE, PENALTIES, choose_penalty
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from lastlayer.catalogue import CODES
+from lastlayer.catalogue.head_cards import CODES
 from lastlayer.paper.claims import MARKS, claim_rows, judge_replay
 from lastlayer.paper.published_numbers import ALL_DATA, COARSE, MASKED, SUBSETS
 from lastlayer.paper.reproduction import count_agreement

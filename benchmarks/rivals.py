@@ -30,7 +30,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifierCV, SGDClass
 from sklearn.naive_bayes import GaussianNB
 
 import lastlayer as ll
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 
 Array = NDArray[Any]
 Task = tuple[Array, Array]

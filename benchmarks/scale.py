@@ -45,9 +45,9 @@ from scipy.linalg.blas import dsyrk
 import lastlayer as ll
 from lastlayer.cluster import Cluster
 from lastlayer.data.tables.which_columns import Selection
+from lastlayer.estimator.fit_shards import fit_shards
 from lastlayer.evaluate import shard_tasks
 from lastlayer.evaluate.shard_tasks import Run, cores, run_in_threads
-from lastlayer.fit_shards import fit_shards
 
 H, CLASSES, SHARD, BLOCK, WIDTH = 768, 1000, 20_000, 8192, 2000
 HEADS = ("mean", "slda", "ridge", "random_ridge")

@@ -37,11 +37,11 @@ from torch import Tensor
 
 import lastlayer as ll
 from lastlayer.heads import Calibration, Head
-from lastlayer.heads.reference import Reference, ahead, projected
-from lastlayer.live.betting import most_errors
-from lastlayer.live.comparison import Judged
-from lastlayer.live.questions import QUESTIONS, WORSE
-from lastlayer.live.watch import Watch
+from lastlayer.heads.watch_reference import Reference, ahead, projected
+from lastlayer.live.watch.betting import most_errors
+from lastlayer.live.watch.compared import Judged
+from lastlayer.live.watch.questions import QUESTIONS, WORSE
+from lastlayer.live.watch.watch import Watch
 
 BETWEEN = 2000  # rows between false alarms that are promised
 ROWS, CALIBRATION = 10_000, {"cifar10": 2000, "cifar100": 5000}

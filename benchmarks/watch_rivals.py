@@ -24,10 +24,10 @@ import lastlayer as ll
 from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.extraction.datasets.cifar import parse_pickle
 from lastlayer.heads import Head
-from lastlayer.live.comparison import Judged
-from lastlayer.live.questions import MOVED, STRANGE, WORSE
-from lastlayer.live.watch import Watch
-from lastlayer.live.wealth import Wealth
+from lastlayer.live.watch.compared import Judged
+from lastlayer.live.watch.questions import MOVED, STRANGE, WORSE
+from lastlayer.live.watch.watch import Watch
+from lastlayer.live.watch.wealth import Wealth
 
 BEFORE, AFTER, TUNED = 5000, 5000, 40
 Records = tuple[Any, Any]  # rows at which a statistic was higher than ever, and how high

@@ -15,8 +15,8 @@ from typing import Any
 import polars as pl
 
 import lastlayer as ll
+from lastlayer.estimator.fitting import fit, forget, predict
 from lastlayer.extraction.from_texts import extract_texts
-from lastlayer.fitting import fit, forget, predict
 
 # What people ask, in five ways; the last is never learned, so that it can be tested.
 ASKED = {

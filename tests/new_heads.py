@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 
 NEW = tuple(f"unseen_{number}" for number in range(12))
 

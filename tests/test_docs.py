@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from tests.cli import newcomer
 
-from lastlayer.catalogue import HEADS, KINDS, HeadCard
+from lastlayer.catalogue.head_cards import HEADS, HeadCard
+from lastlayer.catalogue.scenario_cards import KINDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))

@@ -9,7 +9,7 @@ from tests.cli import newcomer
 import lastlayer as ll
 from lastlayer.advice.choosing import choose
 from lastlayer.advice.needs import Needs
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.evaluate.judge import judge
 from lastlayer.evaluate.stream import lay_out
 

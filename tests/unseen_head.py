@@ -5,7 +5,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import Abilities, HeadCard
+from lastlayer.catalogue.head_cards import Abilities, HeadCard
 from lastlayer.heads import Head
 from lastlayer.heads.head import Preset
 

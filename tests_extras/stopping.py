@@ -16,7 +16,7 @@ import piles
 import lastlayer as ll
 from lastlayer.cluster import Cluster
 from lastlayer.data.tables.which_columns import Selection
-from lastlayer.fit_shards import fit_shards
+from lastlayer.estimator.fit_shards import fit_shards
 
 Work = Callable[[dict[str, Any]], dict[str, Any]]
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from lastlayer.data import FeatureSet as FeatureSet
     from lastlayer.data import load_features as load_features
     from lastlayer.estimator import HeadClassifier as HeadClassifier
+    from lastlayer.estimator.fitting import fit as fit
+    from lastlayer.estimator.fitting import merge as merge
     from lastlayer.extraction import extract as extract
     from lastlayer.extraction import read_images as read_images
-    from lastlayer.fitting import fit as fit
-    from lastlayer.fitting import merge as merge
     from lastlayer.heads import load_head as load_head
     from lastlayer.heads import make_head as make_head
     from lastlayer.labels import Audit as Audit
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lastlayer.layers import OriginalWeightNorm as OriginalWeightNorm
     from lastlayer.layers import WeightNorm as WeightNorm
     from lastlayer.layers import masked_cross_entropy as masked_cross_entropy
-    from lastlayer.live.watch import Watch as Watch
+    from lastlayer.live.watch.watch import Watch as Watch
     from lastlayer.results import load_study as load_study
     from lastlayer.scenarios import make_scenario as make_scenario
     from lastlayer.study import compare as compare
@@ -61,9 +61,9 @@ _HOME = {
     "audit": "lastlayer.labels",
     "Audit": "lastlayer.labels",
     "next_rows": "lastlayer.labels",
-    "fit": "lastlayer.fitting",
-    "merge": "lastlayer.fitting",
-    "Watch": "lastlayer.live.watch",
+    "fit": "lastlayer.estimator.fitting",
+    "merge": "lastlayer.estimator.fitting",
+    "Watch": "lastlayer.live.watch.watch",
     "Linear": "lastlayer.layers",
     "LinearNoBias": "lastlayer.layers",
     "WeightNorm": "lastlayer.layers",

@@ -7,7 +7,7 @@ import pytest
 
 import lastlayer as ll
 from lastlayer.advice.words import details_of
-from lastlayer.catalogue import HEADS, all_heads, in_plain_words
+from lastlayer.catalogue.head_cards import HEADS, all_heads, in_plain_words
 from read_page import Page
 from small_streams import blobs
 

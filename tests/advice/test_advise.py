@@ -198,7 +198,7 @@ def test_on_pure_noise_it_says_that_it_cannot_tell():
 def test_of_two_identical_heads_it_says_that_it_cannot_tell(monkeypatch):
     """A head that nobody has seen before joins by its card alone."""
     card = replace(catalogue.HEADS["mean"], name="twin", home=f"{__name__}:Twin")
-    monkeypatch.setattr(catalogue, "HEADS", {**catalogue.HEADS, "twin": card})
+    monkeypatch.setitem(catalogue.HEADS, "twin", card)
     monkeypatch.setattr("lastlayer.core.names.get_close_matches", lambda *_, **__: [])
     advice = ll.advise(blobs(noise=1.0), "incremental:2", heads=["twin", "mean"])
     assert advice.head == "mean"

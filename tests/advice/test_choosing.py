@@ -6,7 +6,7 @@ import torch
 
 from lastlayer.advice.choosing import Scores, choose, much_cheaper
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
-from lastlayer.catalogue import all_heads
+from lastlayer.catalogue.head_cards import all_heads
 from lastlayer.data import FeatureSet
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.judge import Judgement, Verdict, judge

@@ -12,7 +12,7 @@ import torch
 
 import lastlayer as ll
 from lastlayer.cli import main
-from lastlayer.fitting import fit
+from lastlayer.estimator.fitting import fit
 
 KILLS = int(os.environ.get("LASTLAYER_KILLS", "20"))
 FIT = "fit week.safetensors --head head.safetensors"

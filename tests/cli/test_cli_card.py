@@ -8,6 +8,7 @@ from newcomer import run
 
 import lastlayer as ll
 from lastlayer.cli.card import card_of_head
+from lastlayer.estimator import fitting
 
 Patch, Printed = pytest.MonkeyPatch, pytest.CaptureFixture[str]
 
@@ -66,7 +67,7 @@ def test_classes_that_were_forgotten_are_marked(tmp_path: Path) -> None:
     z = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
     y = np.arange(60) % 3
     clf = ll.HeadClassifier("mean").fit(z, y)
-    ll.fitting.forget(clf, None, only="1")
+    fitting.forget(clf, None, only="1")
     clf.partial_fit(z[:3], [0, 2, 7], classes=[9])
     clf.save(tmp_path / "h.safetensors")
     card = card_of_head(tmp_path / "h.safetensors", None)

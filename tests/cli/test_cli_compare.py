@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import lastlayer
-from lastlayer.catalogue import HEADS, KINDS, SCENARIOS
+from lastlayer.catalogue.head_cards import HEADS
+from lastlayer.catalogue.scenario_cards import KINDS, SCENARIOS
 from lastlayer.cli import main
 from lastlayer.data import Features
 

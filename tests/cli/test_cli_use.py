@@ -12,9 +12,9 @@ import torch
 from newcomer import birds, run
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.core.tensor_files import read_tensors, write_tensors
-from lastlayer.fitting import fit, forget
+from lastlayer.estimator.fitting import fit, forget
 from lastlayer.results.store import open_store
 
 Patch = pytest.MonkeyPatch

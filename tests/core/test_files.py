@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lastlayer.core.files import FLOOR, check_archive, check_growth, in_place_of, reading
+from lastlayer.core.atomic_write import in_place_of
+from lastlayer.core.files import FLOOR, check_archive, check_growth, reading
 from lastlayer.errors import (
     FileFormatError,
     MissingFileError,

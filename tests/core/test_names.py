@@ -17,7 +17,7 @@ from lastlayer.core.names import ClassName, class_name, label_of, printable
 from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.data.from_tables import import_features
 from lastlayer.errors import LabelError
-from lastlayer.fitting import fit, forget, predict
+from lastlayer.estimator.fitting import fit, forget, predict
 from lastlayer.heads.class_names import called
 
 # Mostly what the code is about: odd characters, backslashes, and what follows one.

@@ -9,11 +9,11 @@ from tests.cli import newcomer
 from tests.shards.piles import cut, run
 
 import lastlayer as ll
-from lastlayer import fitting
 from lastlayer.core.tensor_files import read_tensors, write_tensors
 from lastlayer.data.feature_columns import columns_in_order
 from lastlayer.data.from_tables import import_features
 from lastlayer.errors import DataError, FileFormatError, OptionError, ShapeError
+from lastlayer.estimator import fitting
 
 NAMES = ["width", "leg", "beak", "mass"]
 ORDERS = [NAMES, ["mass", "beak", "width", "leg"], ["leg", "mass", "beak", "width"]]

@@ -9,10 +9,10 @@ import pytest
 from tests.cli import newcomer
 
 import lastlayer as ll
-from lastlayer import fitting
 from lastlayer.data.features import Origin
 from lastlayer.data.from_tables import import_features
 from lastlayer.errors import DataError, LabelError, MergeError, OtherFeaturesWarning
+from lastlayer.estimator import fitting
 from lastlayer.heads.first_rows import TO_BEGIN
 
 ONE = Origin(backbone="resnet", weights="7becafce00", normalisation="trained")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, normalize, one_hot
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, shuffled_batches
 from lastlayer.heads.gradient.initial import initial_parameters

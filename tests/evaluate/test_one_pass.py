@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.fleet import Member
 from lastlayer.evaluate.one_pass import _Feeder, asked_after, feed, map_rows

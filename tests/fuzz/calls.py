@@ -131,7 +131,7 @@ def _fair(target: Any) -> bool:
 
 def heads() -> Iterator[tuple[str, Callable[[], Any]]]:
     """Give a maker of each head that has learned something."""
-    from lastlayer.catalogue import all_heads  # noqa: PLC0415  (read at call time)
+    from lastlayer.catalogue.head_cards import all_heads  # noqa: PLC0415  (read at call time)
 
     for name in all_heads():
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lastlayer import heads
-from lastlayer.catalogue import HEADS, all_heads, card_of, split_name
+from lastlayer.catalogue.head_cards import HEADS, all_heads, card_of, split_name
 from lastlayer.heads import Head, options_of
 from lastlayer.heads.head_file import symmetric_names
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from lastlayer.catalogue import HEADS, able
+from lastlayer.catalogue.head_cards import HEADS, able
 from lastlayer.errors import LastLayerError, NotLearnedError, UnsupportedError
 from lastlayer.heads import make_head
 

@@ -19,7 +19,7 @@ from streams import (
 )
 
 from lastlayer import heads, load_features
-from lastlayer.catalogue import PAPER_HEADS, card_of
+from lastlayer.catalogue.head_cards import PAPER_HEADS, card_of
 from lastlayer.errors import (
     CalibrationWarning,
     DataError,

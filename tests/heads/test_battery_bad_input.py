@@ -9,7 +9,7 @@ import pytest
 import torch
 from streams import H, assert_same_bits, blobs, every_head, make_head, snapshot, trained
 
-from lastlayer.catalogue import card_of, split_name
+from lastlayer.catalogue.head_cards import card_of, split_name
 from lastlayer.core.tensor_files import write_tensors
 from lastlayer.errors import (
     ArgumentError,

@@ -9,7 +9,7 @@ from streams import H, assert_same_bits, batches, blobs, snapshot
 from test_battery_faults import Fault
 from torch import Tensor
 
-from lastlayer.catalogue import all_products
+from lastlayer.catalogue.map_widths import all_products
 from lastlayer.errors import DataError
 from lastlayer.heads import Head, load_head, make_head
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from streams import assert_same_bits, snapshot
 
-from lastlayer.catalogue import all_heads, card_of
+from lastlayer.catalogue.head_cards import all_heads, card_of
 from lastlayer.errors import DataError, LastLayerError, UnsupportedError
 from lastlayer.heads import make_head, options_of
 from lastlayer.heads.statistics.possible import precision

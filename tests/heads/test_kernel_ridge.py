@@ -15,7 +15,7 @@ from sklearn.kernel_ridge import KernelRidge
 from streams import blobs
 from torch import Tensor
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads import KernelRidgeHead, load_head
 from lastlayer.heads.neighbours import kernel_factor

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams import H, blobs, every_head, make_head, trained
 from torch import Tensor
 
-from lastlayer.catalogue import able
+from lastlayer.catalogue.head_cards import able
 from lastlayer.errors import DataError, LabelError, LastLayerError, OptionError, UnsupportedError
 from lastlayer.heads import Head
 from lastlayer.heads.statistics import covariance, gaussians

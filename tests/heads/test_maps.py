@@ -15,7 +15,7 @@ from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel
 from streams import assert_same_bits, snapshot
 from torch import Tensor
 
-from lastlayer.catalogue import HEADS, card_of, thrift
+from lastlayer.catalogue.head_cards import HEADS, card_of, thrift
 from lastlayer.errors import (
     ArgumentError,
     DataError,

@@ -16,17 +16,13 @@ from lastlayer.heads import load_head, make_head
 from lastlayer.heads.head_file import OLDEST, read_head
 from lastlayer.heads.maps import ROWS
 from lastlayer.heads.statistics.least_squares import (
-    FREE,
-    NOISE,
-    PENALTIES,
     Moments,
     Reduced,
     _Eigenbasis,
     _LowRank,
     _Tridiagonal,
-    choose_penalty,
-    surprise,
 )
+from lastlayer.heads.statistics.penalty import FREE, NOISE, PENALTIES, choose_penalty, surprise
 from lastlayer.heads.statistics.ridge import RidgeHead
 
 Rows = tuple[Tensor, Tensor]

@@ -16,8 +16,8 @@ from lastlayer.heads.statistics.least_squares import (
     _Eigenbasis,
     _LowRank,
     _Tridiagonal,
-    choose_penalty,
 )
+from lastlayer.heads.statistics.penalty import choose_penalty
 
 sizes = given(
     n_classes=st.integers(2, 5),

@@ -20,7 +20,7 @@ from streams import (
 )
 from torch import Tensor
 
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.errors import DataError, ShapeError, UnsupportedError
 from lastlayer.heads import Head, load_head
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lastlayer.catalogue import _half
+from lastlayer.catalogue.map_widths import half
 from lastlayer.core import packed
 from lastlayer.core.blas import factor_in_place
 from lastlayer.core.packed import lower_copy, lower_zeros, symmetric
@@ -89,7 +89,7 @@ def test_a_wide_file_may_hold_anything_above_its_diagonals(monkeypatch: pytest.M
 @pytest.mark.parametrize("h", [100, 2899, 2900, 2944, 9984, 10_000])
 def test_the_card_counts_the_memory_that_a_scatter_takes(h: int) -> None:
     parts = packed.lower_parts(torch.empty(h, h, device="meta"))
-    assert 0 <= _half(h) - sum(part.numel() for part in parts) < 0.01 * h * h
+    assert 0 <= half(h) - sum(part.numel() for part in parts) < 0.01 * h * h
 
 
 @pytest.mark.parametrize("h", [1, 2, 300])

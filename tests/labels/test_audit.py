@@ -11,7 +11,7 @@ from torch import Tensor
 from wrong_labels import draw
 
 import lastlayer as ll
-from lastlayer.catalogue import able
+from lastlayer.catalogue.head_cards import able
 from lastlayer.errors import DataError, LastLayerError, OptionError, UnsupportedError
 from lastlayer.heads import Head
 from lastlayer.labels.copies import near_copies
@@ -206,8 +206,8 @@ def test_pieces_are_as_the_whole(kept: int, monkeypatch: pytest.MonkeyPatch) -> 
         return leave_out(head, z, *more)
 
     monkeypatch.setattr(Head, "leave_one_out", counting)
-    monkeypatch.setattr("lastlayer.labels.left_out.KEPT", kept)
-    monkeypatch.setattr("lastlayer.labels.left_out.PIECE", 100)
+    monkeypatch.setattr("lastlayer.labels.out_of_fold.KEPT", kept)
+    monkeypatch.setattr("lastlayer.labels.out_of_fold.PIECE", 100)
     pieces = ll.audit(drawn.features())
     assert pieces.table["row"].equals(whole.table["row"])
     assert pieces.wrong == pytest.approx(whole.wrong, rel=1e-6)

@@ -20,9 +20,10 @@ from lastlayer.errors import (
     TakenError,
     UnsupportedError,
 )
-from lastlayer.live import LiveHead, store, writer
-from lastlayer.live.entry import DROP, Entry
+from lastlayer.live import LiveHead, writer
 from lastlayer.live.service.about import score_of
+from lastlayer.live.store import store
+from lastlayer.live.store.entry import DROP, Entry
 
 
 @pytest.mark.parametrize("head", ["slda", "ridge", "random_ridge", "knn", "cosine+single"])

@@ -6,9 +6,9 @@ import torch
 from live_streams import begun, made_up
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS
-from lastlayer.live.entry import FORGET, LEARN, Entry
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.live.snapshot import Snapshot, frozen
+from lastlayer.live.store.entry import FORGET, LEARN, Entry
 from lastlayer.live.working import Working
 
 

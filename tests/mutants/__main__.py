@@ -35,8 +35,9 @@ from tests.mutants.trial import ANYTHING, hunt, start, watch
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (
-    "core", "heads", "layers", "evaluate", "analysis", "scenarios", "results", "study", "data",
-    "extraction", "advice", "labels", "live", "shards", "report", "paper", "replay", "cli", ".",
+    "core", "catalogue", "heads", "layers", "evaluate", "estimator", "analysis", "scenarios",
+    "results", "study", "data", "extraction", "advice", "labels", "live", "shards", "report",
+    "paper", "replay", "cli", ".",
 )  # fmt: skip
 ELSEWHERE = ("cluster.py", "__main__.py")  # tested with Ray, in tests_extras; and a line to start
 MARKED = {"make test": "not slow", "make test-all": "slow"}  # as the Makefile says with -m

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from lastlayer.catalogue import split_name
+from lastlayer.catalogue.head_cards import split_name
 from lastlayer.evaluate.pool import shuffled_batches
 from lastlayer.layers import LAYERS
 from lastlayer.paper import agree

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.catalogue import CODES
+from lastlayer.catalogue.head_cards import CODES
 from lastlayer.paper import agree, beside, published
 from lastlayer.paper.published_numbers import KEY, block_of
 from lastlayer.study.plan_file import read_plan
@@ -31,7 +31,7 @@ def test_all_numbers_are_there() -> None:
 
 
 def test_names_are_ours() -> None:
-    from lastlayer.catalogue import HEADS  # noqa: PLC0415
+    from lastlayer.catalogue.head_cards import HEADS  # noqa: PLC0415
     from lastlayer.paper.published_numbers import SELECTED  # noqa: PLC0415
 
     table = published()

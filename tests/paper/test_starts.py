@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from lastlayer.catalogue import CODES
+from lastlayer.catalogue.head_cards import CODES
 from lastlayer.evaluate.fleet import Member, train_fleet
 from lastlayer.evaluate.pool import Pool, Rules, Schedule
 from lastlayer.results import load_study

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS, split_name
+from lastlayer.catalogue.head_cards import HEADS, split_name
 from lastlayer.evaluate.fleet import Member, train_fleet
 from lastlayer.evaluate.fleet_plan import Job, plan
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score

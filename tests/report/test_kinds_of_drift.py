@@ -2,7 +2,7 @@
 
 import pytest
 
-from lastlayer.catalogue import SCENARIOS
+from lastlayer.catalogue.scenario_cards import SCENARIOS
 from lastlayer.report.data_names import MEANING, drift_name
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastlayer import catalogue
-from lastlayer.catalogue import HEADS, PAPER_HEADS
+from lastlayer.catalogue.head_cards import HEADS, PAPER_HEADS
 from lastlayer.report.looks import (
     ALL_LAYERS,
     FIRST,

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.errors import FileFormatError
 from lastlayer.report import write
 from lastlayer.report.contents import all_sheets, all_topics, make_sections, make_tables

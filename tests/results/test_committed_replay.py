@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from lastlayer.analysis.verdict import paired_difference
-from lastlayer.catalogue import split_name
+from lastlayer.catalogue.head_cards import split_name
 from lastlayer.replay.training import Network
 from lastlayer.results.tables import SHARES, replay_accuracy
 from lastlayer.study.plan_file import read_plan

@@ -10,7 +10,13 @@ import torch
 from tests.scenarios.toy_labels import ToyData, cifar100_like, core50_like, toy
 
 from lastlayer import load_features, scenarios
-from lastlayer.catalogue import COLUMNS, KINDS, SCENARIOS, KindCard, forms_of_scenarios
+from lastlayer.catalogue.scenario_cards import (
+    COLUMNS,
+    KINDS,
+    SCENARIOS,
+    KindCard,
+    forms_of_scenarios,
+)
 from lastlayer.cli import main
 from lastlayer.errors import DataError, UnknownNameError
 from lastlayer.extraction import BACKBONES, DATASETS

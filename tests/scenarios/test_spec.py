@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.catalogue import KINDS, SCENARIOS, KindCard
+from lastlayer.catalogue.scenario_cards import KINDS, SCENARIOS, KindCard
 from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.scenarios import ScenarioSpec, incremental, lifelong
 from lastlayer.scenarios.spec import GivenScenario

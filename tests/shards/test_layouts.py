@@ -13,7 +13,7 @@ import pytest
 from same import assert_same
 
 import lastlayer as ll
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.data.shard_list import is_sharded, list_shards
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import (
@@ -23,8 +23,8 @@ from lastlayer.errors import (
     OptionError,
     UnsupportedError,
 )
+from lastlayer.estimator.fit_shards import fit_shards
 from lastlayer.evaluate.shard_tasks import run_in_threads
-from lastlayer.fit_shards import fit_shards
 
 Z, Y = piles.data()
 TEST = piles.data(500, seed=7)[0]

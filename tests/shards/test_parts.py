@@ -23,6 +23,7 @@ from lastlayer.data.shard_list import Shard
 from lastlayer.data.shard_rows import NamesOf
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, LastLayerError
+from lastlayer.estimator.fit_shards import fit_shards
 from lastlayer.evaluate import shard_tasks
 from lastlayer.evaluate.shard_tasks import (
     Answer,
@@ -33,7 +34,6 @@ from lastlayer.evaluate.shard_tasks import (
     part_path,
     run_in_threads,
 )
-from lastlayer.fit_shards import fit_shards
 
 Z, Y = piles.data()
 TEST = piles.data(500, seed=7)[0]

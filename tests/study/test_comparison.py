@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import lastlayer as ll
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.data import Features
 from lastlayer.errors import DataError, OptionError, UnknownNameError
 from lastlayer.evaluate.costs import RETRAINED

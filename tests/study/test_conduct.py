@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lastlayer.analysis import FATES, INTERFERENCE, REPAIRS, trace_losses
-from lastlayer.catalogue import PAPER_HEADS
+from lastlayer.catalogue.head_cards import PAPER_HEADS
 from lastlayer.data import Features, load_features
 from lastlayer.errors import BusyError, FileFormatError, PlanError, WriteError
 from lastlayer.evaluate.costs import RETRAINED

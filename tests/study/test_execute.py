@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lastlayer.catalogue import PAPER_HEADS, split_name
+from lastlayer.catalogue.head_cards import PAPER_HEADS, split_name
 from lastlayer.data import Features
 from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.evaluate.one_pass import feed

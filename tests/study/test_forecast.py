@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from lastlayer.catalogue import HEADS, WIDTH
+from lastlayer.catalogue.head_cards import HEADS
+from lastlayer.catalogue.map_widths import WIDTH
 from lastlayer.evaluate import costs
 from lastlayer.replay.study import train_networks as of_networks
 from lastlayer.scenarios.spec import ScenarioSpec

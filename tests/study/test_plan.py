@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lastlayer.catalogue import PAPER_HEADS, all_heads, card_of
+from lastlayer.catalogue.head_cards import PAPER_HEADS, all_heads, card_of
 from lastlayer.errors import FileFormatError, MissingFileError, PlanError, UnknownNameError
 from lastlayer.replay.training import AUTHORS, ReplayRules
 from lastlayer.study.plan_fields import MOST_SEEDS, read_seeds

@@ -18,14 +18,14 @@ from lastlayer.advice.needs import Needs, read_bytes, read_seconds
 from lastlayer.advice.references import References, on_fresh_rows, retrained
 from lastlayer.advice.stream_words import Description, describe
 from lastlayer.advice.words import answer_of, reasons_of
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.core.checks import expect, flag, whole
 from lastlayer.core.names import label_of
 from lastlayer.core.progress import Tell
 from lastlayer.data import Features, FeatureSet
-from lastlayer.data.class_labels import text_labels
 from lastlayer.data.features import TrainingFeatures
 from lastlayer.estimator import HeadClassifier
+from lastlayer.estimator.class_labels import text_labels
 from lastlayer.evaluate.judge import Judgement, judge
 from lastlayer.evaluate.stream import Stream, check_classes, judged_by, lay_out
 from lastlayer.scenarios import Scenario, ScenarioSpec

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from lastlayer.advice.needs import Needs, time_in_words
-from lastlayer.catalogue import card_of, size_in_words, thrift
+from lastlayer.catalogue.head_cards import card_of, size_in_words, thrift
 from lastlayer.errors import DataError, OptionError
 from lastlayer.evaluate.judge import Judgement
 from lastlayer.evaluate.stream import Stream

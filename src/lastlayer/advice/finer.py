@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lastlayer.advice.choosing import Choice, Interval, Scores, choose, units_of
 from lastlayer.advice.needs import Needs
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.judge import Judgement, judge
 from lastlayer.evaluate.stream import Stream

@@ -16,7 +16,7 @@ from lastlayer.analysis import (
     riskiest_pairs,
     trace_losses,
 )
-from lastlayer.catalogue import card_of, split_name
+from lastlayer.catalogue.head_cards import card_of, split_name
 from lastlayer.evaluate.judge import Judgement
 from lastlayer.evaluate.stream import Stream
 

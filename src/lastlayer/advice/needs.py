@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, fields
 
-from lastlayer.catalogue import card_of, size_in_words
+from lastlayer.catalogue.head_cards import card_of, size_in_words
 from lastlayer.core.checks import real, short, whole
 from lastlayer.errors import OptionError
 

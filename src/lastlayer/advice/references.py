@@ -9,7 +9,7 @@ from torch import Tensor
 from lastlayer.advice.choosing import Interval, Scores, units_of
 from lastlayer.advice.finer import Finer, by_finer
 from lastlayer.advice.linear_losses import LINEAR
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.data import FeatureSet
 from lastlayer.evaluate.costs import too_large_to_retrain
 from lastlayer.evaluate.judge import Judgement, judge

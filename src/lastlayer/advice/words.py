@@ -10,7 +10,7 @@ from lastlayer.advice.linear_losses import LINEAR
 from lastlayer.advice.needs import time_in_words
 from lastlayer.advice.references import KERNEL, References
 from lastlayer.advice.stream_words import ALIKE
-from lastlayer.catalogue import card_of, size_in_words, thrift
+from lastlayer.catalogue.head_cards import card_of, size_in_words, thrift
 from lastlayer.core.names import joined
 
 if TYPE_CHECKING:

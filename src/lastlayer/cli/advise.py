@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app, stopping
 from lastlayer.cli.out import prepare
@@ -162,7 +162,7 @@ def _is_table(features: str) -> bool:
 def _ranked(advice: "Advice") -> Iterator[tuple[str, ...]]:
     """Yield a line for each head, or for several that give the same answers."""
     from lastlayer.advice.needs import time_in_words
-    from lastlayer.catalogue import size_in_words
+    from lastlayer.catalogue.head_cards import size_in_words
 
     yield "head", "right", "behind", "keeps", "prediction", ""
     for rows in advice.table.partition_by("alike", maintain_order=True):

@@ -49,7 +49,7 @@ def audit(
     force: options.Force = False,
 ) -> None:
     """Find labels that all other rows contradict, and say how many are wrong. Changes nothing."""
-    from lastlayer import fitting
+    from lastlayer.estimator import fitting
     from lastlayer.labels import audit as find
 
     read = fitting.files_of(features)

@@ -29,7 +29,7 @@ def calibrate(
     force: options.Force = False,
 ) -> None:
     """Make a head's probabilities reliable, using labelled rows that it has not learned."""
-    from lastlayer import fitting
+    from lastlayer.estimator import fitting
 
     place = prepare_head(head, out, Path(features), force=force)
     with fitting.changing(head, place) as clf:

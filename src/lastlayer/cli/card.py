@@ -4,15 +4,15 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from lastlayer.catalogue import HEADS, full_name, in_plain_words
+from lastlayer.catalogue.head_cards import HEADS, full_name, in_plain_words
 from lastlayer.cli.text import count, describe_calibration
 from lastlayer.core.names import class_name, first_few, printable
 from lastlayer.data.made_by import in_words
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head
-from lastlayer.heads.reference import Reference
+from lastlayer.heads.watch_reference import Reference
 from lastlayer.live.service.about import interval
-from lastlayer.live.watch import Watch
+from lastlayer.live.watch.watch import Watch
 from lastlayer.report.table import Cell, Table, number, words
 from lastlayer.report.table_text import markdown, plain
 

@@ -96,7 +96,7 @@ def _retrained(
 ) -> Iterator[str]:
     """Yield what a softmax regression reaches, also behind the best head's map, and the kernel."""
     from lastlayer import study
-    from lastlayer.catalogue import split_name
+    from lastlayer.catalogue.head_cards import split_name
     from lastlayer.heads import options_of
     from lastlayer.study.comparison import KERNEL
 

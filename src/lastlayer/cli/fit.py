@@ -80,9 +80,8 @@ def fit(
 
     With shards, rerun after a kill to resume.
     """
-    from lastlayer import fitting
     from lastlayer.data.rows import corrected, read_rows
-    from lastlayer.estimator import HeadClassifier
+    from lastlayer.estimator import HeadClassifier, fitting
 
     given: dict[str, Any] = {"mask": mask, "preset": preset, "lr": lr, "epochs": epochs}
     given |= {"feature_scale": feature_scale, "calibration": calibration, "seed": seed or None}

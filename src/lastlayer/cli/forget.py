@@ -35,7 +35,7 @@ def forget(
     force: options.Force = False,
 ) -> None:
     """Make a head forget rows or a class, as if it had never seen them, or refuse if it cannot."""
-    from lastlayer import fitting
+    from lastlayer.estimator import fitting
 
     if features is None and class_ is None:
         raise OptionError("pass rows to forget, or a class with --class NAME")

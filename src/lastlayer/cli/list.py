@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from lastlayer.catalogue import HEADS, KINDS, SCENARIOS
+from lastlayer.catalogue.head_cards import HEADS
+from lastlayer.catalogue.scenario_cards import KINDS, SCENARIOS
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.text import columns
 from lastlayer.core.names import look_up

@@ -23,7 +23,7 @@ def merge(
     Classes are matched by name. Heads that are to be merged are fitted with the same settings, or
     with fit --like.
     """
-    from lastlayer import fitting
+    from lastlayer.estimator import fitting
 
     prepare(out, *heads, force=force)
     clf = fitting.merge(*heads, accept_features=accept_features)

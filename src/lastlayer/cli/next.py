@@ -37,7 +37,7 @@ def next_(
     force: options.Force = False,
 ) -> None:
     """Choose the rows of a pool that teach a head most, none of them like another."""
-    from lastlayer import fitting
+    from lastlayer.estimator import fitting
     from lastlayer.labels import next_rows
 
     file = None if head == "none" else Path(head)

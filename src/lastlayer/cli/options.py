@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lastlayer.catalogue import forms_of_scenarios
+from lastlayer.catalogue.scenario_cards import forms_of_scenarios
 from lastlayer.errors import OptionError
 
 

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastlayer.core.files import followed, in_place_of, make_folder, say
+from lastlayer.core.atomic_write import followed, in_place_of, make_folder
+from lastlayer.core.files import say
 from lastlayer.core.names import class_name
 from lastlayer.errors import OptionError, WriteError
 

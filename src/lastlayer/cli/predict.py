@@ -30,8 +30,7 @@ def predict(
     force: options.Force = False,
 ) -> None:
     """Write the label of each row and its probability; with labels given, print the accuracy."""
-    from lastlayer import fitting
-    from lastlayer.estimator import HeadClassifier
+    from lastlayer.estimator import HeadClassifier, fitting
 
     prepare_table(out, head, Path(features), force=force)
     clf = HeadClassifier.load(head)

@@ -67,7 +67,7 @@ def serve(
 ) -> None:
     """Serve heads that learn, forget and answer over HTTP, and survive a kill at any moment."""
     if backup is not None:
-        from lastlayer.live.backup import back_up
+        from lastlayer.live.store.backup import back_up
 
         names = back_up(store, backup)
         print(f"copied {', '.join(names)}")
@@ -103,7 +103,7 @@ def serve(
 def _open(store: Path, files: list[Path], replica: bool, **how: Any) -> "dict[str, LiveHead]":
     """Open the heads, each with a store of its own under its name."""
     from lastlayer.live import LiveHead, Replica
-    from lastlayer.live.backup import stores_in
+    from lastlayer.live.store.backup import stores_in
 
     named = {_name(file): file for file in files} or dict.fromkeys(stores_in(store))
     if not named:

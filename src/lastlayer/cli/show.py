@@ -13,7 +13,7 @@ from lastlayer.core.names import class_name, first_few, listed, printable
 from lastlayer.errors import FileFormatError, MissingFileError, OptionError
 
 if TYPE_CHECKING:
-    from lastlayer.catalogue import Abilities
+    from lastlayer.catalogue.head_cards import Abilities
     from lastlayer.data.made_by import Maker
 
 LISTED, COLUMNS = 20, 5  # classes and columns named, unless all classes are asked for
@@ -79,7 +79,7 @@ def _show_features(file: Path, every: bool) -> None:
 
 
 def _show_head(file: Path, every: bool) -> None:
-    from lastlayer.catalogue import full_name
+    from lastlayer.catalogue.head_cards import full_name
     from lastlayer.estimator import HeadClassifier
     from lastlayer.heads.head_file import read_head
 

@@ -13,7 +13,7 @@ from lastlayer.cli.out import prepare, prepare_head, say_written
 
 if TYPE_CHECKING:
     from lastlayer.data.rows import Rows
-    from lastlayer.live.watch import Alarm, Watch
+    from lastlayer.live.watch.watch import Alarm, Watch
 
 TOGETHER = 500  # rows from one point of the page to the next
 
@@ -48,10 +48,10 @@ def watch(
     Rows are taken in their order, and what was seen is kept in the file of the head: the next call
     continues. Without labels only the second question is asked.
     """
-    from lastlayer import fitting
     from lastlayer.data.rows import read_rows
-    from lastlayer.live.on_alarm import tell
-    from lastlayer.live.watch import Watch
+    from lastlayer.estimator import fitting
+    from lastlayer.live.watch.on_alarm import tell
+    from lastlayer.live.watch.watch import Watch
 
     place = prepare_head(head, out, Path(features), force=force)
     if page is not None:

@@ -17,8 +17,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lastlayer.core.atomic_write import in_place_of
 from lastlayer.core.checks import a_path, short
-from lastlayer.core.files import check_archive, in_place_of, reading, say
+from lastlayer.core.files import check_archive, reading, say
 from lastlayer.errors import FileFormatError, WriteError
 
 FORMAT = 1

@@ -4,7 +4,8 @@ from time import perf_counter
 
 import torch
 
-from lastlayer.catalogue import card_of, mapped_width
+from lastlayer.catalogue.head_cards import card_of
+from lastlayer.catalogue.map_widths import mapped_width
 from lastlayer.core.threads import one_thread
 from lastlayer.heads import options_of
 

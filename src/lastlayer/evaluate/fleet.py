@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.analysis.timeline import MOST_POINTS
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.evaluate.costs import EVALUATE
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors
 from lastlayer.heads.gradient.descent import step

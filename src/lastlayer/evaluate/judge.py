@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import all_heads, card_of, size_in_words
+from lastlayer.catalogue.head_cards import all_heads, card_of, size_in_words
 from lastlayer.core.progress import Meter, Tell
 from lastlayer.core.threads import one_core_each, thread_count
 from lastlayer.errors import LastLayerError

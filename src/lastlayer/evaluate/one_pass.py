@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import card_of
+from lastlayer.catalogue.head_cards import card_of
 from lastlayer.errors import OptionError, UnsupportedError
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors
 from lastlayer.heads import FeatureMap, Head, make_head, make_map

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from lastlayer.catalogue import card_of, split_name
+from lastlayer.catalogue.head_cards import card_of, split_name
 from lastlayer.data.hold_out import hold_out
 from lastlayer.evaluate.costs import KEPT, LARGEST, default_memory, member_bytes, multiplications
 from lastlayer.evaluate.fleet import Member, launch, logits_of, rows_at_once, train

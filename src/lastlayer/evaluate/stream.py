@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import SCENARIOS
+from lastlayer.catalogue.scenario_cards import SCENARIOS
 from lastlayer.core.names import first_few, look_up
 from lastlayer.core.tensors import PIECE, first_bad_row
 from lastlayer.data import Features, FeatureSet

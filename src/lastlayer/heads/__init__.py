@@ -7,7 +7,7 @@ from importlib import import_module
 from inspect import Parameter, signature
 from typing import Any
 
-from lastlayer.catalogue import card_of, split_name
+from lastlayer.catalogue.head_cards import card_of, split_name
 from lastlayer.core.checks import choice, kind_of
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.calibration import Calibration

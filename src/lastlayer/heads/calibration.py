@@ -32,7 +32,7 @@ from lastlayer.errors import (
 from lastlayer.heads.answering import make_ready, pieces, ready, renew
 from lastlayer.heads.class_names import called
 from lastlayer.heads.living import USUAL, Living
-from lastlayer.heads.reference import Reference, ahead
+from lastlayer.heads.watch_reference import Reference, ahead
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import able
+from lastlayer.catalogue.head_cards import able
 from lastlayer.core.checks import expect, kind_of, short, whole
 from lastlayer.core.tensors import MOST_CLASSES
 from lastlayer.errors import (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import able
+from lastlayer.catalogue.head_cards import able
 from lastlayer.core.checks import short
 from lastlayer.core.tensors import check_float_type
 from lastlayer.errors import ArgumentError, UnsupportedError

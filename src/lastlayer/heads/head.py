@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue.head_cards import Abilities
 from lastlayer.core.checks import choice, expect, whole
 from lastlayer.core.tensors import MOST_CLASSES, check_batch, check_queries
 from lastlayer.errors import UnsupportedError

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lastlayer.core.atomic_write import in_place_of
 from lastlayer.core.checks import a_path
 from lastlayer.core.extras import extra
-from lastlayer.core.files import in_place_of
 from lastlayer.core.version import __version__
 from lastlayer.errors import UnsupportedError
 from lastlayer.heads.graph import Inference, Step

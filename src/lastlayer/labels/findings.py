@@ -20,7 +20,7 @@ from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.statistics.mean import MeanHead
 from lastlayer.labels import words
 from lastlayer.labels.copies import Pair, near_copies
-from lastlayer.labels.left_out import LeftOut
+from lastlayer.labels.out_of_fold import OutOfFold
 from lastlayer.labels.second_opinion import Beside, fit
 
 SCORES = ("noise", "confidence", "margin")
@@ -153,7 +153,7 @@ def audit(
     present, y = part.labelled.unique(return_inverse=True)
     if len(present) < 2:
         raise DataError(f"an audit needs at least 2 classes, got {len(present)}")
-    found = LeftOut(head, part.z, y, seed, **options)
+    found = OutOfFold(head, part.z, y, seed, **options)
     names = tuple(class_name(part.names[c]) for c in present.tolist())
     return _Findings(found, names).audit(part, splits, present, score, progress, show)
 
@@ -169,7 +169,7 @@ def _chosen(splits: list[Rows], rows: str) -> Rows:
 class _Findings:
     """What is added up while rows are answered, a piece at a time."""
 
-    def __init__(self, found: LeftOut, names: tuple[str, ...]) -> None:
+    def __init__(self, found: OutOfFold, names: tuple[str, ...]) -> None:
         k, n = found.n_classes, len(found.y)
         self.found, self.names = found, names
         self.noise, self.beside = fit(found)
@@ -322,7 +322,7 @@ class _Findings:
 
 
 def _known(
-    right: float, n: int, found: LeftOut, part: Rows, splits: list[Rows], present: Tensor
+    right: float, n: int, found: OutOfFold, part: Rows, splits: list[Rows], present: Tensor
 ) -> Known:
     """Answer the rows of another split too, where there is one with labels."""
     for other in splits:

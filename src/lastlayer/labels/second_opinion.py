@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from lastlayer.errors import DataError
-from lastlayer.labels.left_out import LeftOut
 from lastlayer.labels.noise import LOGITS, ROWS, WIDE, Noise
+from lastlayer.labels.out_of_fold import OutOfFold
 
 NEIGHBOURS = 10
 FEWEST, WORK = 1000, 1 << 32  # rows whose neighbours are asked, or as many as take so many products
@@ -47,7 +47,7 @@ class Beside(NamedTuple):
         return expected, (max(expected - below, 0.0), min(expected + above, float(n)))
 
 
-def fit(found: LeftOut) -> tuple[Noise, Beside]:
+def fit(found: OutOfFold) -> tuple[Noise, Beside]:
     """Fit the noise model to rows that can be judged, and ask the neighbours of some."""
     judged = (~found.alone).nonzero().flatten()
     if not len(judged):

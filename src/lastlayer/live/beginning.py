@@ -14,8 +14,8 @@ from lastlayer.errors import (
     UnsupportedError,
 )
 from lastlayer.estimator import HeadClassifier
-from lastlayer.live.entry import FOLD, LEARN
-from lastlayer.live.store import Store
+from lastlayer.live.store.entry import FOLD, LEARN
+from lastlayer.live.store.store import Store
 from lastlayer.live.working import Working
 
 Given = str | os.PathLike[str] | HeadClassifier | None

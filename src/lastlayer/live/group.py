@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lastlayer.errors import FileFormatError, NotWaitingError, TakenError
-from lastlayer.live.entry import AWAIT, DROP, FOLD, FORGET, LABEL, LEARN, Entry, Rows
-from lastlayer.live.store import Group, Kept, Store, Waiting, check_same
+from lastlayer.live.store.entry import AWAIT, DROP, FOLD, FORGET, LABEL, LEARN, Entry, Rows
+from lastlayer.live.store.store import Group, Kept, Store, Waiting, check_same
 from lastlayer.live.working import Working
 
 TYPES = (np.float16, np.float32, np.float64)  # of rows

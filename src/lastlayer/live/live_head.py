@@ -26,11 +26,11 @@ from lastlayer.errors import (
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads.calibration import a_share
 from lastlayer.live.beginning import Given, begin, recover
-from lastlayer.live.entry import AWAIT, DROP, FORGET, LABEL, LEARN, RELABEL, Entry, Rows
 from lastlayer.live.snapshot import Answer, Snapshot
-from lastlayer.live.store import Store
+from lastlayer.live.store.entry import AWAIT, DROP, FORGET, LABEL, LEARN, RELABEL, Entry, Rows
+from lastlayer.live.store.store import Store
 from lastlayer.live.waitlist import MOST, Open, Waitlist, sketch
-from lastlayer.live.watched import Shown, Watched
+from lastlayer.live.watch_thread import Shown, Watched
 from lastlayer.live.working import Working
 from lastlayer.live.writer import Writer
 

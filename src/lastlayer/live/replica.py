@@ -11,8 +11,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from lastlayer.core.atomic_write import in_place_of
 from lastlayer.core.checks import a_path
-from lastlayer.core.files import in_place_of
 from lastlayer.errors import (
     MergeError,
     NotWaitingError,
@@ -23,7 +23,7 @@ from lastlayer.errors import (
 from lastlayer.estimator import HeadClassifier
 from lastlayer.live.beginning import Given, begin, digest_of
 from lastlayer.live.live_head import LiveHead
-from lastlayer.live.store import HEAD
+from lastlayer.live.store.store import HEAD
 from lastlayer.live.working import Working
 
 BASE = "base.safetensors"

@@ -12,7 +12,7 @@ from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads import Head
 from lastlayer.heads.answering import make_ready
 from lastlayer.heads.shared_module import Resizable
-from lastlayer.live.entry import Rows
+from lastlayer.live.store.entry import Rows
 
 BEST = 3  # labels that are named beside the answer
 

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.data.class_labels import ClassLabels
-from lastlayer.data.labels import LONGEST
+from lastlayer.data.label_columns import LONGEST
 from lastlayer.errors import DataError, LabelError
 from lastlayer.estimator import HeadClassifier
+from lastlayer.estimator.class_labels import ClassLabels
 from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads import Head
-from lastlayer.live.entry import FOLD, FORGET, LEARN, RELABEL, Entry, Rows
+from lastlayer.live.store.entry import FOLD, FORGET, LEARN, RELABEL, Entry, Rows
 
 
 class Working:

@@ -14,12 +14,12 @@ from typing import Any
 from lastlayer.core.files import say
 from lastlayer.errors import DataError, LastLayerError, UnavailableError, WriteError
 from lastlayer.estimator import HeadClassifier
-from lastlayer.live.entry import FOLD, FORGET, RELABEL, Entry
 from lastlayer.live.group import Asked, Making
 from lastlayer.live.snapshot import frozen
-from lastlayer.live.store import Store
+from lastlayer.live.store.entry import FOLD, FORGET, RELABEL, Entry
+from lastlayer.live.store.store import Store
 from lastlayer.live.waitlist import Open, Waitlist, sketch
-from lastlayer.live.watched import Watched
+from lastlayer.live.watch_thread import Watched
 from lastlayer.live.working import Working
 
 MOST_ENTRIES, MOST_BYTES = 1000, 64 << 20  # that wait for the writer; beyond, it is busy

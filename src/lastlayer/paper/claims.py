@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lastlayer.analysis import share_of_all
-from lastlayer.catalogue import GAINS, STARTS
+from lastlayer.catalogue.head_cards import GAINS, STARTS
 from lastlayer.paper import claim_checks
 from lastlayer.paper.claim_checks import Check, Found, Judged, Numbers, Part
 from lastlayer.report.data_names import NETWORK, of_the_paper, setting_in_words

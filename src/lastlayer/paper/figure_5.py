@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import polars as pl
 
-from lastlayer.catalogue import PAPER_HEADS, STARTS
+from lastlayer.catalogue.head_cards import PAPER_HEADS, STARTS
 from lastlayer.report.charts import bars
 from lastlayer.report.data_names import cited
 from lastlayer.report.looks import ALL_LAYERS, heads_of, paper_layers

@@ -4,7 +4,7 @@ from functools import partial
 
 import polars as pl
 
-from lastlayer.catalogue import CODES, HEADS
+from lastlayer.catalogue.head_cards import CODES, HEADS
 from lastlayer.paper.published_numbers import PUBLISHED, SELECTED, beside, block_of, of_code
 from lastlayer.report.data_names import cited, data_name
 from lastlayer.report.looks import place_of

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from lastlayer.catalogue import GAINS, STARTS
+from lastlayer.catalogue.head_cards import GAINS, STARTS
 from lastlayer.report.data_names import title_of
 from lastlayer.report.section import Section, Tables, Topic, by_stream
 from lastlayer.report.select import (

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import polars as pl
 
-from lastlayer.catalogue import CODES, HEADS, PAPER_HEADS
+from lastlayer.catalogue.head_cards import CODES, HEADS, PAPER_HEADS
 from lastlayer.core.checks import expect
 from lastlayer.errors import DataError
 from lastlayer.report.data_names import PAPER_BACKBONES, PAPER_DATA

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from lastlayer.catalogue import CODES, full_name
+from lastlayer.catalogue.head_cards import CODES, full_name
 from lastlayer.paper.preliminary import iid_runs
 from lastlayer.paper.published_numbers import KEY, PUBLISHED, agree, block_of, of_code, published
 from lastlayer.report.section import Section, Tables, Topic

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lastlayer.analysis import LOSS_PARTS, after_each_task, share
 from lastlayer.analysis.verdict import LEVEL, paired_difference
-from lastlayer.catalogue import full_name
+from lastlayer.catalogue.head_cards import full_name
 from lastlayer.report.charts import DATA, POINTS, lines, sized, told
 from lastlayer.report.data_names import NETWORK, cited, setting_in_words
 from lastlayer.report.looks import heads_of

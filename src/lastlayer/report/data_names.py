@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from lastlayer.catalogue import SCENARIOS, drift_of
+from lastlayer.catalogue.scenario_cards import SCENARIOS, drift_of
 
 MEANING = {  # in the order of the page
     "incremental": "new classes in every task",

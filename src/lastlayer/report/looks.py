@@ -13,7 +13,7 @@ from math import cos, pi, sin
 import altair as alt
 import polars as pl
 
-from lastlayer.catalogue import HEADS, MASKS, PAPER_HEADS, base_name
+from lastlayer.catalogue.head_cards import HEADS, MASKS, PAPER_HEADS, base_name
 
 ALL_LAYERS = "all layers"  # their average
 GREY = "#777777"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lastlayer.core.files import in_place_of
+from lastlayer.core.atomic_write import in_place_of
 from lastlayer.errors import BusyError, WriteError
 
 MANIFEST = ".report.json"

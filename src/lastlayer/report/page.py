@@ -12,7 +12,7 @@ from pathlib import Path
 from jinja2 import Environment
 from markupsafe import Markup
 
-from lastlayer.core.files import in_place_of
+from lastlayer.core.atomic_write import in_place_of
 from lastlayer.core.version import __version__
 from lastlayer.report import drawing
 from lastlayer.report.looks import dash_of, look_of

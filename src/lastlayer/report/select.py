@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from lastlayer.catalogue import CODES, HEADS
+from lastlayer.catalogue.head_cards import CODES, HEADS
 from lastlayer.report.data_names import MEANING, drift_name, of_the_paper, titles_of
 from lastlayer.report.looks import masks
 from lastlayer.report.sheet import clean

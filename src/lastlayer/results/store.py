@@ -15,7 +15,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from lastlayer.core.files import check_ordinary, make_folder, say
+from lastlayer.core.atomic_write import make_folder
+from lastlayer.core.files import check_ordinary, say
 from lastlayer.core.names import look_up
 from lastlayer.errors import BusyError, FileFormatError, LastLayerError, WriteError
 from lastlayer.results.blobs import digest as array_digest

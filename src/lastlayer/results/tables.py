@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lastlayer import catalogue
+from lastlayer.catalogue import head_cards
 
 CELL = ("features", "scenario", "label", "preset", "subset", "head", "mask", "lr", "start", "gain",
         "batch_size")  # fmt: skip
@@ -30,7 +30,7 @@ def thrift() -> pl.Expr:
     >>> heads.sort(thrift())["head"].to_list()
     ['mean', 'cosine+single', 'knn', 'new']
     """
-    places = {name: n for n, name in enumerate(sorted(catalogue.HEADS, key=catalogue.thrift))}
+    places = {name: n for n, name in enumerate(sorted(head_cards.HEADS, key=head_cards.thrift))}
     layer = pl.col("head").str.split("+").list.first()
     return layer.replace_strict(places, default=len(places), return_dtype=pl.Int64)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias
 
-from lastlayer.catalogue import KINDS, SCENARIOS, ScenarioCard, forms_of_scenarios
+from lastlayer.catalogue.scenario_cards import KINDS, SCENARIOS, ScenarioCard, forms_of_scenarios
 from lastlayer.core.checks import expect, whole
 from lastlayer.core.names import look_up
 from lastlayer.errors import DataError, OptionError, UnknownNameError

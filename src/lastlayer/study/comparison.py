@@ -9,7 +9,8 @@ import polars as pl
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import all_heads, card_of, forms_of_scenarios, split_name
+from lastlayer.catalogue.head_cards import all_heads, card_of, split_name
+from lastlayer.catalogue.scenario_cards import forms_of_scenarios
 from lastlayer.core.checks import expect, flag, kind_of, whole
 from lastlayer.core.devices import choose_device
 from lastlayer.core.progress import bar

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import ClassVar
 
-from lastlayer.catalogue import card_of, full_name, split_name
+from lastlayer.catalogue.head_cards import card_of, full_name, split_name
 from lastlayer.core.checks import expect, whole
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.pool import BATCH_SIZE

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
-from lastlayer.catalogue import CODES, GAINS, PAPER_HEADS, STARTS, all_heads, split_name
+from lastlayer.catalogue.head_cards import CODES, GAINS, PAPER_HEADS, STARTS, all_heads, split_name
 from lastlayer.core.checks import short
 from lastlayer.core.names import look_up
 from lastlayer.scenarios.spec import ScenarioSpec

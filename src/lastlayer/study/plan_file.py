@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PlainValidator, ValidationError, model_validator
 
-from lastlayer.catalogue import CODES, PAPER_HEADS, card_of, split_name
+from lastlayer.catalogue.head_cards import CODES, PAPER_HEADS, card_of, split_name
 from lastlayer.core.checks import expect, short
 from lastlayer.core.files import reading
 from lastlayer.core.names import look_up

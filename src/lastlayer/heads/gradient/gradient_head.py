@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import HEADS, Abilities
+from lastlayer.catalogue.head_cards import HEADS, Abilities
 from lastlayer.core.checks import MOST_SEED, kind_of, whole
 from lastlayer.core.names import look_up
 from lastlayer.core.tensors import MOST_CLASSES

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import HEADS
+from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.heads.head import Preset
 from lastlayer.layers import LAYERS, Form
 

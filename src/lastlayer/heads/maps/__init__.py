@@ -1,6 +1,6 @@
 """Random feature maps, and heads behind them: wide and fixed, read linearly, so not linear."""
 
-from lastlayer.catalogue import all_products
+from lastlayer.catalogue.map_widths import all_products
 from lastlayer.heads.maps.feature_map import (
     MAPS,
     ROWS,

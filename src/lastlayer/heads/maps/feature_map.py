@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import all_products
+from lastlayer.catalogue.map_widths import all_products
 from lastlayer.core.checks import MOST_SEED, choice, whole
 from lastlayer.core.names import look_up
 from lastlayer.core.tensors import unit_rows

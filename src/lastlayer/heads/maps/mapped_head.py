@@ -6,11 +6,11 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import (
+from lastlayer.catalogue.head_cards import Abilities
+from lastlayer.catalogue.map_widths import (
     MANY,
     PRODUCTS,
     WIDTH,
-    Abilities,
     all_products,
     default_map,
     mapped_width,
@@ -23,7 +23,7 @@ from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head
 from lastlayer.heads.maps.feature_map import ROWS, FeatureMap, make_map
 from lastlayer.heads.neighbours.stored_rows import Memory
-from lastlayer.heads.statistics.covariance import InDeviations, PartlyRelative
+from lastlayer.heads.statistics.novelty import InDeviations, PartlyRelative
 from lastlayer.heads.statistics.statistics_head import ONE_SCATTER, StatisticsHead, check_budget
 from lastlayer.heads.undo import AllOrNothing, GradientsAsBefore, learning
 

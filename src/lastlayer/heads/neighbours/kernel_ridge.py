@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import Abilities, size_in_words
+from lastlayer.catalogue.head_cards import Abilities, size_in_words
 from lastlayer.core.checks import choice, real, short, whole
 from lastlayer.core.tensors import row_hashes, unit_rows
 from lastlayer.errors import DataError, OptionError

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue.head_cards import Abilities
 from lastlayer.core.checks import kind_of, whole
 from lastlayer.core.names import look_up
 from lastlayer.errors import ArgumentError, OptionError

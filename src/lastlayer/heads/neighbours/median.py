@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue.head_cards import Abilities
 from lastlayer.heads.answering import can_win
 from lastlayer.heads.graph import Value
 from lastlayer.heads.head import Preset

@@ -7,15 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue.head_cards import Abilities
 from lastlayer.core.checks import choice, flag, short
 from lastlayer.core.packed import symmetric
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.leave_one_out import check_leverage
 from lastlayer.heads.statistics.class_statistics import Scatter
-from lastlayer.heads.statistics.covariance import whiten
-from lastlayer.heads.statistics.least_squares import Moments, ridge
+from lastlayer.heads.statistics.covariance import factor, whiten
+from lastlayer.heads.statistics.least_squares import Moments, reduce
 from lastlayer.heads.statistics.moments import TINY
+from lastlayer.heads.statistics.penalty import choose_penalty
 from lastlayer.heads.statistics.statistics_head import SOLUTION, StatisticsHead
 
 Weigh = Literal["samples", "classes"]
@@ -96,7 +97,7 @@ class RidgeHead(StatisticsHead):
             return
         asked = self.options["penalty"]
         try:
-            w, used = ridge(moments, None if asked == "auto" else float(asked))
+            w, used = solve(moments, None if asked == "auto" else float(asked))
         except np.linalg.LinAlgError:
             raise DataError(
                 f"the Gram matrix must be invertible, got a singular one of "
@@ -179,3 +180,21 @@ def check_penalty(penalty: object) -> Penalty:
     if isinstance(penalty, str) and penalty in ("auto", "gcv"):
         return "auto"
     raise OptionError(f"penalty must be 'auto', or at least 0, got {short(penalty)}")
+
+
+def solve(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
+    """Solve (G + λI) W = Q; return W (h, n_classes) and λ.
+
+    The penalty is relative to the mean eigenvalue of G; None: that of ``choose_penalty``.
+    """
+    if penalty is None:
+        reduced = reduce(moments)
+        found = choose_penalty(moments, reduced)
+        return reduced.back(reduced.solve(found)), found
+    found = penalty * moments.level
+    shifted = moments.gram.clone()
+    shifted.diagonal().add_(found)
+    root = factor(shifted)
+    if root is None:
+        raise np.linalg.LinAlgError("singular")
+    return torch.cholesky_solve(moments.cross, root), found

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue.head_cards import Abilities
 from lastlayer.core.checks import MOST_SEED, choice, whole
 from lastlayer.errors import DataError
 from lastlayer.heads.statistics.covariance import whiten

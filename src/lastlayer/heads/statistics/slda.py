@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lastlayer.catalogue import Abilities
+from lastlayer.catalogue.head_cards import Abilities
 from lastlayer.core.checks import choice, flag, short
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.head import Preset

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import Tensor, nn
 
-from lastlayer.catalogue import Abilities, size_in_words
+from lastlayer.catalogue.head_cards import Abilities, size_in_words
 from lastlayer.core.checks import whole
 from lastlayer.core.tensors import check_batch
 from lastlayer.errors import OptionError
@@ -19,13 +19,9 @@ from lastlayer.heads.statistics.class_statistics import (
     Scatter,
     most_waiting,
 )
-from lastlayer.heads.statistics.covariance import (
-    Mahalanobis,
-    PartlyRelative,
-    RelativeMahalanobis,
-    shared_root,
-)
+from lastlayer.heads.statistics.covariance import shared_root
 from lastlayer.heads.statistics.fading import FadingStatistics
+from lastlayer.heads.statistics.novelty import Mahalanobis, PartlyRelative, RelativeMahalanobis
 from lastlayer.heads.undo import AllOrNothing, learning
 
 SOLUTION = ("weight", "bias", "centre")

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from lastlayer.live.live_head import LiveHead
-from lastlayer.live.watched import status_of as status_of_watch
+from lastlayer.live.watch_thread import status_of as status_of_watch
 
 
 def status_of(head: LiveHead) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from lastlayer.core.version import __version__
-from lastlayer.live.entry import Rows
 from lastlayer.live.live_head import LiveHead
 from lastlayer.live.service.bodies import Bodies, parse_json
 from lastlayer.live.service.refusal import Refusal, says
 from lastlayer.live.snapshot import Answer, Snapshot
+from lastlayer.live.store.entry import Rows
 
 INLINE = 1 << 22  # features × classes of rows that are answered without a thread: below 10 ms
 LENGTH = "inference-header-content-length"

@@ -11,14 +11,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from lastlayer.errors import UnsupportedError
-from lastlayer.live.entry import FORGET, LEARN, RELABEL
 from lastlayer.live.live_head import LiveHead, a_name
 from lastlayer.live.replica import Replica
 from lastlayer.live.service.about import status_of
 from lastlayer.live.service.bodies import Bodies, fields, parse
 from lastlayer.live.service.infer import answered
 from lastlayer.live.service.refusal import Refusal, says
-from lastlayer.live.watched import Watched
+from lastlayer.live.store.entry import FORGET, LEARN, RELABEL
+from lastlayer.live.watch_thread import Watched
 
 MOST_HEAD = 2 << 30  # bytes of a head that is sent here
 BYTES = "application/octet-stream"

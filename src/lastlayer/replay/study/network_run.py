@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PlainValidator
 
-from lastlayer.catalogue import HEADS, full_name, split_name
+from lastlayer.catalogue.head_cards import HEADS, full_name, split_name
 from lastlayer.core.names import look_up
 from lastlayer.errors import PlanError
 from lastlayer.extraction.backbones.preparation import AUTHORS

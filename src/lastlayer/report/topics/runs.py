@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from lastlayer.catalogue import full_name
+from lastlayer.catalogue.head_cards import full_name
 from lastlayer.report.data_names import data_name, title_of
 from lastlayer.report.section import Section, Tables, Topic
 from lastlayer.report.select import in_order

@@ -5,7 +5,7 @@ from math import sqrt
 
 import polars as pl
 
-from lastlayer.catalogue import HEADS, size_in_words
+from lastlayer.catalogue.head_cards import HEADS, size_in_words
 from lastlayer.report.charts import bars
 from lastlayer.report.section import Figure, Panel, Plot, Section, Tables, Topic, by_stream
 from lastlayer.report.table import Cell, Row, Table, number, words

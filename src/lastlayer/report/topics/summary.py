@@ -8,8 +8,8 @@ from typing import TypeAlias
 import altair as alt
 import polars as pl
 
-from lastlayer.catalogue import SCENARIOS
-from lastlayer.catalogue import thrift as catalogue_thrift
+from lastlayer.catalogue.head_cards import thrift as catalogue_thrift
+from lastlayer.catalogue.scenario_cards import SCENARIOS
 from lastlayer.core.names import joined
 from lastlayer.report.charts import DATA, POINTS, sized, told, with_band
 from lastlayer.report.data_names import MEANING, data_name

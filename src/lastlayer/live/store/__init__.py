@@ -1,0 +1,1 @@
+"""What a live head keeps on disk: its head, a journal, and copies of both."""
