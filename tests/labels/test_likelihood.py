@@ -47,6 +47,24 @@ def test_the_maximum_is_that_of_scipy(votes: bool, rate: float) -> None:
     assert some.best(start, fixed=(1,))[1].surprise >= at.surprise - 1e-3
 
 
+def test_the_maximum_is_found_where_each_class_is_taken_for_one_other() -> None:
+    """There Fisher's curvature is far from that of the likelihood."""
+    drawn = draw(600, 6, 6, apart=2.5)
+    other = torch.tensor([1, 0, 3, 2, 5, 4])[drawn.truth]
+    y = torch.where(torch.arange(600) % 15 == 0, other, drawn.truth)
+    head = make_head("slda", 6)
+    head.observe(drawn.z, y)
+    logits = head.leave_one_out(drawn.z, y)
+    pairs = 0.02 * (1 - np.eye(6)) + 0.9 * np.eye(6)[[1, 0, 3, 2, 5, 4]]
+    some = Likelihood((logits - logits.amax(dim=1, keepdim=True)).numpy(), y.numpy(), pairs)
+    x, at = some.best(np.array([0.0, -3.0, 0.0]))
+    expected = minimize(
+        lambda x: some.look(x).surprise, x, jac=lambda x: some.look(x).slope, method="L-BFGS-B",
+        bounds=LIMITS[:3],
+    )  # fmt: skip
+    assert at.surprise == pytest.approx(float(expected.fun), abs=1e-3)
+
+
 def test_the_share_is_that_of_the_model() -> None:
     drawn = draw(400, 4, 6, apart=0.7, rate=0.1)
     head = make_head("slda", 6)

@@ -10,7 +10,9 @@ from lastlayer.core.tensors import row_hashes
 
 NEAR = 0.1  # of the usual distance of two rows of a class: nearer ones show the same thing
 _BLOCK = 1 << 22  # distances at once
-_DIRECTIONS = 32  # in which rows are compared first: no distance grows by leaving out others
+# In so many directions rows are compared first, or in a fourth of all; no distance grows by leaving
+# out others, so no copy is missed.
+_DIRECTIONS, _FEWEST = 32, 8
 _ROUNDING = 1e-4  # of squared lengths, more than products in float32 lose
 
 
@@ -66,7 +68,6 @@ def near_copies(z: Tensor, y: Tensor, candidates: Tensor, usual: float) -> list[
     from_ = (z[candidates].double() - middle).float()
     best = torch.full((len(candidates),), torch.inf)
     nearest = torch.full((len(candidates),), -1)
-    own = from_.square().sum(dim=1)
     may_be_near = _Screen(from_, NEAR * usual)
     for block in torch.arange(len(z)).split(max(_BLOCK // max(len(candidates), z.shape[1]), 1)):
         part = (z[block].double() - middle).float()
@@ -74,8 +75,8 @@ def near_copies(z: Tensor, y: Tensor, candidates: Tensor, usual: float) -> list[
         if not len(some):
             continue
         rows, part = block[some], part[some]
-        squared = own[:, None] - 2 * from_ @ part.mT + part.square().sum(dim=1)
-        squared = squared.masked_fill(y[rows] == y[candidates][:, None], torch.inf)
+        squared = torch.addmm(part.square().sum(dim=1), from_, part.mT, alpha=-2)
+        squared.masked_fill_(y[rows] == y[candidates][:, None], torch.inf)
         least, place = squared.min(dim=1)
         nearest = torch.where(least < best, rows[place], nearest)
         best = torch.minimum(least, best)
@@ -97,8 +98,9 @@ class _Screen:
     def __init__(self, others: Tensor, limit: float) -> None:
         h = others.shape[1]
         self.directions: Tensor | None = None
-        if h > 2 * _DIRECTIONS:
-            random = torch.randn(h, _DIRECTIONS, generator=torch.Generator().manual_seed(0))
+        few = min(_DIRECTIONS, h // 4)
+        if few >= _FEWEST:
+            random = torch.randn(h, few, generator=torch.Generator().manual_seed(0))
             self.directions = torch.linalg.qr(random)[0]
             self.others = others @ self.directions
             self.lengths = self.others.square().sum(dim=1)

@@ -95,7 +95,9 @@ def votes(z: Tensor, y: Tensor, group: Tensor, rows: Tensor) -> Tensor:
     for part in among.split(max(_BLOCK // max(len(rows), z.shape[1]), k)):
         others = (z[part].double() - middle).float()
         apart = torch.addmm(others.square().sum(dim=1), asked, others.mT, alpha=-2)
-        apart.masked_fill_(group[part] == group[rows][:, None], torch.inf)
+        own = torch.isin(group[part], group[rows]).nonzero().flatten()
+        copies = group[part[own]] == group[rows][:, None]
+        apart[:, own] = apart[:, own].masked_fill_(copies, torch.inf)
         near = apart.topk(min(k, len(part)), dim=1, largest=False)
         best, place = torch.cat([best, near.values], dim=1).topk(k, dim=1, largest=False)
         labels = torch.cat([labels, y[part][near.indices]], dim=1).gather(1, place)
