@@ -94,6 +94,13 @@ CARRIED = {  # stream → its set, and its scenario
     "sonar": ("sonar", "incremental:2"),
     "glass": ("glass", "incremental:3"),
     "docstrings": ("docstrings", "incremental:3"),
+    "diabetes": ("pimaindiansdiabetes", "incremental:2"),
+    "votes": ("housevotes84", "incremental:2"),
+    "soybean": ("soybean", "incremental:3"),
+    "zoo": ("zoo", "incremental:2"),
+    "spam": ("spam", "incremental:2"),
+    "musk": ("musk", "incremental:2"),
+    "promoters": ("promotergene", "incremental:2"),
 }
 
 

