@@ -62,10 +62,6 @@ class CalibrationWarning(UserWarning):
     """A calibration is out of date, or could not use all the rows that it was given."""
 
 
-class ForgottenBeforeWarning(UserWarning):
-    """Rows that are to be forgotten were forgotten before, and have not been learned since."""
-
-
 class DrawnTestWarning(UserWarning):
     """A table had no split, so that some of its rows were drawn as test rows."""
 

@@ -1,6 +1,6 @@
-"""A request to forget that comes again is noticed, by fingerprints of rows forgotten of late."""
+"""Rows forgotten before, or held out, are not forgotten: fingerprints in the file know them."""
 
-import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 
 from lastlayer import HeadClassifier
 from lastlayer.core.tensor_files import read_tensors, write_tensors
-from lastlayer.errors import FileFormatError, ForgottenBeforeWarning, OptionError
+from lastlayer.errors import DataError, FileFormatError, OptionError
 from lastlayer.heads import forgotten
 
 N, H = 60, 4
@@ -25,57 +25,57 @@ def made(name: str = "slda") -> HeadClassifier:
     )
 
 
-def quiet(clf: HeadClassifier, *rows: Any, **how: Any) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        clf.forget(*rows, **how)
+def kept(clf: HeadClassifier, record: str = forgotten.FORGOTTEN) -> tuple[str, ...]:
+    return forgotten._kept(clf.head_, record)
 
 
 @pytest.mark.parametrize("name", SUMS)
 def test_rows_that_were_forgotten_are_known(name: str, tmp_path: Path) -> None:
     clf = made(name)
-    quiet(clf, Z[:9], Y[:9])
+    clf.forget(Z[:9], Y[:9])
     # Through a file, and as numbers of another type.
     clf.save(tmp_path / "head")
     clf = HeadClassifier.load(tmp_path / "head")
-    with pytest.warns(ForgottenBeforeWarning, match="2 of these 4 rows were forgotten before"):
+    with pytest.raises(DataError, match="2 of these 4 rows were forgotten before"):
         clf.forget(Z[7:11], Y[7:11])
-    quiet(clf, Z[20:22], Y[20:22])
+    clf.forget(Z[7:11], Y[7:11], again=True)
+    clf.forget(Z[20:22], Y[20:22])
 
 
-def test_a_warning_that_is_an_error_leaves_all_as_it_was() -> None:
+def test_a_refusal_leaves_all_as_it_was() -> None:
     clf = made()
-    quiet(clf, Z[:9], Y[:9])
+    clf.forget(Z[:9], Y[:9])
     before = clf.head_.records, clf.predict_proba(Z)
-    with pytest.raises(ForgottenBeforeWarning):
-        quiet(clf, Z[:9], Y[:9])
+    with pytest.raises(DataError, match="nothing was changed"):
+        clf.forget(Z[:9], Y[:9])
     assert clf.head_.records == before[0]
     np.testing.assert_array_equal(clf.predict_proba(Z), before[1])
 
 
 def test_rows_that_are_learned_again_can_be_forgotten_again() -> None:
     clf = made()
-    quiet(clf, Z[:9], Y[:9])
+    clf.forget(Z[:9], Y[:9])
     clf.partial_fit(Z[3:6], Y[3:6])
-    quiet(clf, Z[3:6], Y[3:6])
+    clf.forget(Z[3:6], Y[3:6])
     # The same rows of another class are others.
     clf.partial_fit(Z[:3], (Y[:3] + 1) % 3)
-    with pytest.warns(ForgottenBeforeWarning, match="3 of these 3 rows"):
+    with pytest.raises(DataError, match="3 of these 3 rows"):
         clf.forget(Z[:3], Y[:3])
-    assert len(forgotten._kept(clf.head_)) == 12  # twice the first three, once the six others
+    clf.forget(Z[:3], Y[:3], again=True)
+    assert len(kept(clf)) == 12  # twice the first three, once the six others
     clf.partial_fit(Z[:3], Y[:3])
-    assert len(forgotten._kept(clf.head_)) == 9
+    assert len(kept(clf)) == 9
 
 
 def test_equal_rows_may_be_forgotten_in_one_request() -> None:
     clf = made()
-    quiet(clf, np.tile(Z[:4], (3, 1)), np.tile(Y[:4], 3))
+    clf.forget(np.tile(Z[:4], (3, 1)), np.tile(Y[:4], 3))
 
 
 def test_parts_of_a_weight_are_no_repetition() -> None:
     clf = HeadClassifier("slda").fit(Z, Y)
     for share in (0.25, 0.5, 0.25):
-        quiet(clf, Z[:5], Y[:5], sample_weight=np.full(5, share))
+        clf.forget(Z[:5], Y[:5], sample_weight=np.full(5, share))
     assert "forgotten" not in clf.head_.records
 
 
@@ -83,7 +83,7 @@ def test_parts_of_a_weight_are_no_repetition() -> None:
 def test_heads_that_keep_rows_need_no_fingerprints(name: str) -> None:
     clf = made(name)
     for _ in range(3):
-        quiet(clf, Z[:5], Y[:5])
+        clf.forget(Z[:5], Y[:5])
     assert "forgotten" not in clf.head_.records
 
 
@@ -93,28 +93,66 @@ def test_the_latest_are_kept_and_another_head_has_another_key(
     monkeypatch.setattr(forgotten, "MOST", 6)
     one, other = made(), made()
     for clf in (one, other):
-        quiet(clf, Z[:8], Y[:8])
-    assert len(forgotten._kept(one.head_)) == 6
-    assert not set(forgotten._kept(one.head_)) & set(forgotten._kept(other.head_))
-    quiet(one, Z[:2], Y[:2])
+        clf.forget(Z[:8], Y[:8])
+    assert len(kept(one)) == 6
+    assert not set(kept(one)) & set(kept(other))
+    one.forget(Z[:2], Y[:2])
     assert "forgotten" not in one.merge(other).head_.records
 
 
+@pytest.mark.parametrize("name", SUMS)
+def test_rows_held_out_to_calibrate_with_cannot_be_forgotten(name: str, tmp_path: Path) -> None:
+    options = {"width": 12} if name.startswith("random_") else None
+    clf = HeadClassifier(name, options=options, calibration=0.2, random_state=0).fit(Z, Y)
+    # The rows that a head can forget are those that it has learned, each once.
+    clf.save(tmp_path / "head")
+    clf, refused = HeadClassifier.load(tmp_path / "head"), []
+    for row in range(N):
+        try:
+            clf.forget(Z[[row]], Y[[row]])
+        except DataError as error:
+            refused.append(str(error))
+    assert len(refused) == len(kept(clf, forgotten.HELD_OUT)) == 12
+    assert all("1 of these 1 rows were held out to calibrate with" in said for said in refused)
+    assert int(clf.head_.class_counts.sum()) == 0
+
+
+def test_rows_held_out_that_are_learned_later_can_be_forgotten() -> None:
+    clf = HeadClassifier("slda", calibration=0.2, random_state=0).fit(Z, Y)
+    held = len(kept(clf, forgotten.HELD_OUT))
+    clf.partial_fit(Z[:30], Y[:30])
+    assert 0 < len(kept(clf, forgotten.HELD_OUT)) < held
+    clf.forget(Z[:30], Y[:30])
+
+
+def test_a_copy_of_a_row_that_was_learned_is_not_held_out() -> None:
+    twice = np.tile(Z, (2, 1)), np.tile(Y, 2)
+    clf = HeadClassifier("slda", calibration=0.3, random_state=0).fit(*twice)
+    # Those of which both copies were held out are left, each twice.
+    assert set(Counter(kept(clf, forgotten.HELD_OUT)).values()) == {2}
+
+
+@pytest.mark.parametrize("name", ["knn", "linear"])
+def test_heads_that_need_no_record_of_rows_held_out_have_none(name: str) -> None:
+    clf = HeadClassifier(name, calibration=0.2, random_state=0).fit(Z, Y)
+    assert forgotten.HELD_OUT not in clf.head_.records
+
+
 @pytest.mark.parametrize(
-    "kept",
+    "record",
     [3, {}, {"key": "0" * 32}, {"key": "0" * 32, "rows": "0" * 15}, {"key": "", "rows": ""}],
 )
-def test_a_damaged_record_is_refused(kept: Any, tmp_path: Path) -> None:
+def test_a_damaged_record_is_refused(record: Any, tmp_path: Path) -> None:
     clf = made()
-    quiet(clf, Z[:9], Y[:9])
+    clf.forget(Z[:9], Y[:9])
     clf.save(tmp_path / "head")
     state, document = read_tensors(tmp_path / "head", "head")
     ignored = document["may_be_ignored"]
     assert len(ignored["forgotten"]["rows"]) == 9 * 16
-    ignored["forgotten"] = kept
+    ignored["forgotten"] = record
     write_tensors(tmp_path / "head", "head", state, document)
     with pytest.raises(FileFormatError, match="stores its forgotten"):
         HeadClassifier.load(tmp_path / "head")
-    clf.head_.records["forgotten"] = kept
+    clf.head_.records["forgotten"] = record
     with pytest.raises(OptionError, match="must be a dict of a key"):
         clf.save(tmp_path / "head")

@@ -31,6 +31,14 @@ def forget(
     label: options.Label = None,
     embedding: options.Embedding = None,
     weight: options.Weight = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Also forget rows that were forgotten before, or held out to calibrate with: the "
+            "head has learned copies of them.",
+        ),
+    ] = False,
     accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
@@ -42,7 +50,7 @@ def forget(
     place = prepare_head(head, out, *([Path(features)] if features else []), force=force)
     with fitting.changing(head, place) as clf:
         which: dict[str, Any] = {"rows": rows, "embedding": embedding, "label": label}
-        which |= {"weight": weight, "accept_features": accept_features}
+        which |= {"weight": weight, "again": again, "accept_features": accept_features}
         n = fitting.forget(clf, features, **which, only=class_)
     print(f"forgot {n} samples{f' of {class_}' if class_ else ''}")
     if features is not None:

@@ -244,12 +244,13 @@ def calibrate(
 def forget(
     clf: HeadClassifier, data: Source | None, *, rows: str = "train", embedding: str | None = None,
     label: str | None = None, weight: str | None = None, only: str | None = None,
-    accept_features: bool = False,
+    again: bool = False, accept_features: bool = False,
 ) -> int:  # fmt: skip
     """Make a classifier forget rows of features or of a table, or none; return how many.
 
     They are told as ``fit`` is; without ``data`` everything that was learned of the class ``only``
-    is meant, and with both its rows among the data.
+    is meant, and with both its rows among the data. Rows that were forgotten before, or held out to
+    calibrate with, are refused, unless ``again`` says that the head has learned copies of them.
     """
     if data is None:
         return _forget_class(clf, only)
@@ -267,7 +268,7 @@ def forget(
     if not len(y):
         raise DataError(f"there are no rows{f' of {only!r}' if only else ''} to forget")
     with clf.head_.lock:
-        clf.forget_rows(*clf.seen(part), part.weight)
+        clf.forget_rows(*clf.seen(part), part.weight, again)
         _note(clf, "forgot", part, len(y))
     return len(y)
 

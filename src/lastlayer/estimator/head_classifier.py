@@ -43,7 +43,7 @@ from lastlayer.estimator.class_labels import ClassLabels, check_answers, joint_a
 from lastlayer.estimator.classifier_file import read_classifier, write_classifier
 from lastlayer.evaluate.class_weights import balanced, weights_of
 from lastlayer.evaluate.pool import BATCH_SIZE
-from lastlayer.evaluate.training_rows import Divided, batches
+from lastlayer.evaluate.training_rows import Divided, batches, in_order
 from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.answering import make_ready
 from lastlayer.heads.calibration import a_share
@@ -51,16 +51,24 @@ from lastlayer.heads.changes import merge as merge_heads
 from lastlayer.heads.class_names import called
 from lastlayer.heads.export import as_module
 from lastlayer.heads.first_rows import LOOKED_AT, FirstRows
-from lastlayer.heads.forgotten import note_forgotten, warn_if_forgotten
+from lastlayer.heads.forgotten import (
+    HELD_OUT,
+    note_forgotten,
+    note_held_out,
+    note_learned,
+    refuse_not_learned,
+)
 from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
 from lastlayer.heads.onnx_file import write_onnx
+from lastlayer.heads.too_large import refuse_too_large, squares_learned
 from lastlayer.heads.undo import Lock, settle
 
 if TYPE_CHECKING:
     from lastlayer.data.rows import Rows
 
 _OPTION = "options__"  # before the name of an option, where one of them is set
+PIECE = 1 << 13  # rows that are looked at in one go
 LOWEST = float(np.finfo(np.float32).min)  # in place of −∞ where scikit-learn wants a number
 
 Array = NDArray[Any]
@@ -213,7 +221,9 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 self.labels_ = self.labels_.with_new(known)
                 own = self.labels_.classes_of(labels, codes)
                 weight = self._weights(sample_weight, own)
+                self._refuse_too_large(z)
                 self.head_.observe_all(self._named_batches(z, (own, *weight)))
+                self._note_learned(z, own)
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike, living: bool = False) -> Self:
@@ -281,30 +291,40 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             logits = np.maximum(self.in_order(self.head_(self._of_array(X)), -np.inf), LOWEST)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
-    def forget(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def forget(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        again: bool = False,
+    ) -> Self:
         """Make it as if these samples with these labels had never been learned.
 
         Weights are those that they were learned with, or a part of them.
         A head that cannot do so exactly, labels that it does not know, and samples that it cannot
-        have seen are refused, and nothing is changed; ``head_.proof`` says what that proves.
+        have seen are refused, and nothing is changed; ``head_.proof`` says what that proves. So are
+        rows that were held out to calibrate with, or forgotten before, unless ``again`` says that
+        the head has learned copies of them.
 
         >>> clf = HeadClassifier("mean").fit([[0.0], [2.0], [9.0]], ["dog", "dog", "cat"])
         >>> clf.forget([[2.0]], ["dog"]).predict_proba([[0.0]]).round(3).tolist()
         [[0.0, 1.0]]
         """
         with self._locked():
-            self.forget_rows(*self._known(X, y), sample_weight)
+            self.forget_rows(*self._known(X, y), sample_weight, again)
         return self
 
-    def forget_rows(self, z: Tensor, y: Tensor, given: ArrayLike | None = None) -> None:
-        """Forget rows as the head sees them; warn of those that were forgotten before.
+    def forget_rows(
+        self, z: Tensor, y: Tensor, given: ArrayLike | None = None, again: bool = False
+    ) -> None:
+        """Forget rows as the head sees them; see ``forget``.
 
-        Rows with weights may be forgotten in parts, so of them nothing is said or kept.
+        Rows with weights may be forgotten in parts, so of them nothing is refused or kept.
         """
         with self._locked():
             weight = self._weights(given, y)
-            if not weight:
-                warn_if_forgotten(self.head_, z, y)
+            if not (weight or again):
+                refuse_not_learned(self.head_, z, y)
             self.head_.forget(z, y, *weight)
             if not weight:
                 note_forgotten(self.head_, z, y)
@@ -569,9 +589,28 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             share = a_share(share, "calibration")
             held = draw_share(y, share, self._random, partial(called, self.head_))
             learned[held] = False
+        if not first:
+            self._refuse_too_large(z)
         for batch in self._batches(z, of, learned, first):
             self.head_.observe(*batch)
-        return None if held is None else (z[held], y[held])
+        self._note_learned(z, y, learned)
+        if held is None:
+            return None
+        note_held_out(self.head_, z[held], y[held], in_order(z, of, self.batch_size, learned))
+        return z[held], y[held]
+
+    def _refuse_too_large(self, z: Divided) -> None:
+        """Refuse to learn further rows that would ruin what was learned before."""
+        squares = squares_learned(self.head_)
+        for start, rows in enumerate(z.split(PIECE)) if squares else ():
+            refuse_too_large(self.head_, rows, squares, start * PIECE)
+
+    def _note_learned(self, z: Divided, y: Tensor, learned: Tensor | None = None) -> None:
+        """Keep that rows are learned of which some may have been held out before."""
+        if HELD_OUT in self.head_.records:
+            learned = torch.ones(len(y), dtype=torch.bool) if learned is None else learned
+            for rows, classes in in_order(z, (y,), self.batch_size, learned):
+                note_learned(self.head_, HELD_OUT, rows, classes)
 
     def _batches(
         self, z: Divided, of: Sequence[Tensor], learned: Tensor, first: bool

@@ -57,7 +57,7 @@ def batches(
         size = max(size, head.rows_to_begin)
     if head.passes is not None:
         for _ in range(head.passes):
-            yield from _in_order(z, of, size, learned)
+            yield from in_order(z, of, size, learned)
         return
     usual = epochs_for([learned.nonzero()], size) if first else EPOCHS
     try:
@@ -69,7 +69,7 @@ def batches(
         head._follows = True
 
 
-def _in_order(
+def in_order(
     z: Divided, of: Sequence[Tensor], size: int, learned: Tensor
 ) -> Iterator[tuple[Tensor, ...]]:
     """Yield rows in the order of the data; those on disk a batch at a time."""

@@ -20,7 +20,7 @@ from lastlayer.errors import UnsupportedError
 from lastlayer.heads import answering, calibration, changes, export
 from lastlayer.heads.calibration import Calibration
 from lastlayer.heads.class_names import Names, check_class_names
-from lastlayer.heads.forgotten import note_learned
+from lastlayer.heads.forgotten import FORGOTTEN, note_learned
 from lastlayer.heads.graph import Inference, Value
 from lastlayer.heads.head_file import write_head
 from lastlayer.heads.leave_one_out import leave_one_out
@@ -299,6 +299,10 @@ class Head(SharedModule, ABC):
         """Make room for classes up to ``n_classes``; subclasses extend their own state too."""
         self.seen = torch.cat([self.seen, self.seen.new_zeros(n_classes - self.n_classes)])
 
+    def _squares(self) -> tuple[float, float]:
+        """Return how many rows its sums hold, and Σ ‖z‖² of these; (0, 0): it keeps no sums."""
+        return 0.0, 0.0
+
     # What it defines where its abilities say so, and why where they do not.
 
     def _as_linear(self, dtype: torch.dtype | None) -> nn.Linear:
@@ -385,8 +389,8 @@ class Head(SharedModule, ABC):
             self._grow(most + 1)
         self.seen = self.seen.index_fill(0, y, True)
         self._learn(z, y, *weight)
-        if "forgotten" in self.records:
-            note_learned(self, z, y)
+        if FORGOTTEN in self.records:
+            note_learned(self, FORGOTTEN, z, y)
         self._mark_changed(calibrated=lives)
 
     def _mark_changed(self, calibrated: bool = False) -> None:

@@ -7,6 +7,7 @@ A plain dict of JSON values, each key changed by its owner:
 - ``deltas``: which deltas of which stores it contains: {store: [delta, …]}.
 - ``shards``: which shards it has learned, by their fingerprints.
 - ``forgotten``: which rows it was asked to forget of late, by keyed fingerprints.
+- ``held_out``: which rows it was calibrated with in place of learning them, likewise.
 - ``judged``: how it was judged.
 - ``origin``: what it was learned from, in sentences.
 """
@@ -17,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from lastlayer.core.checks import expect, kind_of, short
 from lastlayer.errors import ArgumentError, MergeError, OptionError
-from lastlayer.heads.forgotten import is_forgotten
+from lastlayer.heads.forgotten import FORGOTTEN, HELD_OUT, is_forgotten
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
 
-RECORDS = ("watch", "change", "deltas", "shards", "forgotten", "judged", "origin")
+RECORDS = ("watch", "change", "deltas", "shards", "forgotten", "held_out", "judged", "origin")
 
 
 def check_records(records: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,7 +46,8 @@ _FORMS = {
     "change": "a whole number of at least 0",
     "deltas": "a dict of lists without repetition, of text or whole numbers: {store: [delta, …]}",
     "shards": "a list of texts without repetition",
-    "forgotten": "a dict of a key and of rows, in hexadecimal digits",
+    FORGOTTEN: "a dict of a key and of rows, in hexadecimal digits",
+    HELD_OUT: "a dict of a key and of rows, in hexadecimal digits",
     "judged": "a dict",
     "origin": "a list of sentences",
 }
@@ -57,7 +59,7 @@ def is_record(key: str, value: Any) -> bool:
         return type(value) is int and value >= 0
     if key == "origin":
         return isinstance(value, list) and all(isinstance(sentence, str) for sentence in value)
-    if key == "forgotten":
+    if key in (FORGOTTEN, HELD_OUT):
         return is_forgotten(value)
     if key == "shards":
         return _is_list_of_names(value) and all(type(one) is str for one in value)

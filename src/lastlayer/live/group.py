@@ -173,6 +173,7 @@ class Making:
             self._digests[labelled] = self._digests.pop(asked)
             self._labelled[labelled] = mine, row
             asked = labelled
+        self._working.refuse_too_large(asked.entry.z)
         self._batch.append(asked)
         if self._working.one_at_a_time:
             self._flush()

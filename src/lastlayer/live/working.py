@@ -13,6 +13,7 @@ from lastlayer.estimator import HeadClassifier
 from lastlayer.estimator.class_labels import ClassLabels
 from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads import Head
+from lastlayer.heads.too_large import refuse_too_large, squares_learned
 from lastlayer.live.store.entry import FOLD, FORGET, LEARN, RELABEL, Entry, Rows
 
 
@@ -30,6 +31,7 @@ class Working:
         self.most_classes = most_classes
         self.change = int(clf.head_.records.get("change", 0))
         self.folded = False  # since the last entry, for a reason that a replay would not have
+        self._squares = 0.0  # of the rows learned when they were last added up
         self._looked_up: ClassLabels | None = None  # those of which the dictionary is
         self._class: dict[str, int] = {}
 
@@ -56,6 +58,7 @@ class Working:
             self.learn([entry])
         elif entry.kind == FORGET:
             self.head.forget(self._seen(entry.z), self._known(entry.labels))
+            self._squares = 0.0
         elif entry.kind == RELABEL:
             self._relabel(entry)
 
@@ -70,6 +73,18 @@ class Working:
         except BaseException:
             self._name(before)
             raise
+
+    def refuse_too_large(self, z: Rows) -> None:
+        """Refuse rows that would ruin what was learned before; a replay learns what it learned."""
+        seen = self._seen(z)
+        try:
+            if self._squares:
+                refuse_too_large(self.head, seen, self._squares)
+                return
+        except DataError:  # what was learned since may make the difference
+            pass
+        self._squares = squares_learned(self.head)
+        refuse_too_large(self.head, seen, self._squares)
 
     def check_labels(self, names: Sequence[str], coming: Sequence[str] = ()) -> None:
         """Refuse labels that cannot be classes of this head, or would be too many.

@@ -156,6 +156,12 @@ class MappedHead(Head):
             self._settle()
             return self.inner.class_counts + self.first.y.bincount(minlength=self.n_classes)
 
+    def _squares(self) -> tuple[float, float]:
+        first = self.first.z
+        if self.map.fitted:
+            return self.inner._squares()
+        return float(len(first)), float(first.double().square().sum())
+
     @property
     def proof(self) -> str:
         """What ``forget`` can prove: as the head behind the map, of mapped features."""

@@ -248,6 +248,13 @@ class ClassStatistics(Precise):
             return self.spread.sum()
         return self.scatter.diagonal(dim1=-2, dim2=-1).sum()
 
+    def about_zero(self) -> tuple[float, float]:
+        """Return how many samples there are, and Σ ‖z‖² over them, those that wait among them."""
+        waiting = self._room.z[: self._waiting] if self._room is not None else self.mean[:0]
+        lengths = self.mean.square().sum(dim=1)
+        squares = self.count @ lengths + self.squares() + waiting.square().sum()
+        return float(self.count.sum()) + self._waiting, float(squares)
+
     def _clear_rounding(self) -> None:
         """Reset classes without data to zero, and the scatter of those with a single sample."""
         gone = (self.count == 0).nonzero().flatten()

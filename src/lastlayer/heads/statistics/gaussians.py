@@ -124,6 +124,11 @@ class DiagonalStatistics(Precise):
         """Return the deviation that could be rounding."""
         return self.total * torch.finfo(self.mean.dtype).eps * float(self.mean.abs().max())
 
+    def about_zero(self) -> tuple[float, float]:
+        """Return how many samples there are, and Σ ‖z‖² over them."""
+        squares = self.count @ self.mean.square().sum(dim=1) + self.scatter.sum()
+        return self.total, float(squares)
+
     def grow(self, n_classes: int) -> None:
         """Make room for more classes."""
         self.add_rows(n_classes, "count", "mean", "scatter")

@@ -12,6 +12,7 @@ from lastlayer.errors import OptionError
 from lastlayer.heads.answering import can_win
 from lastlayer.heads.export import linear_layer
 from lastlayer.heads.first_rows import Moments
+from lastlayer.heads.forgotten import FORGOTTEN
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.statistics.class_statistics import (
@@ -119,6 +120,10 @@ class StatisticsHead(Head):
                 return known.observed.clone()
             return known.count.clone() if known.weighted else known.count.long()
 
+    def _squares(self) -> tuple[float, float]:
+        s = self._unfolded
+        return (0.0, 0.0) if isinstance(s, FadingStatistics) else s.about_zero()
+
     def _moments(self, columns: Tensor) -> Moments | None:
         s = self.statistics
         at = columns.to(s.mean.device)
@@ -219,7 +224,7 @@ class StatisticsHead(Head):
         # A calibration goes out of date with the change, or not at all: then nothing waits.
         if y.numel() > self._few or most >= seen.numel() or not (own is None or own.stale):
             return False
-        if not (seen.is_cpu and y.is_cpu) or "forgotten" in self.records:
+        if not (seen.is_cpu and y.is_cpu) or FORGOTTEN in self.records:
             return False
         if seen is not self._complete:  # a change of what was seen is always a new tensor
             if not seen.numpy()[y.numpy()].all():
