@@ -59,6 +59,18 @@ def test_the_quick_one_is_nearly_the_same() -> None:
     assert (quick.predict(z) == exact.predict(z)).double().mean() > 0.99
 
 
+def test_rounding_may_leave_the_covariance_indefinite() -> None:
+    z, y = draw(600, seed=0)
+    found = []
+    for lost in (0.0, 2e-4):  # of the level: more than is added for the smallest decay
+        problem = _Problem(torch.cat([z, torch.zeros(600, 1)], dim=1), y, 3, None, torch.float64)
+        problem.covariance.diagonal()[-1] -= lost * problem.level
+        weight, converged, _ = problem.train(problem.start(), DECAYS[-1])
+        assert converged
+        found.append(weight)
+    torch.testing.assert_close(found[0], found[1], atol=0.02, rtol=0.02)
+
+
 def test_constant_features_are_answered_and_too_few_rows_refused() -> None:
     found = reference(torch.ones(20, 3), torch.tensor([0, 1, 1, 1] * 5), n_classes=2)
     assert found.predict(torch.randn(4, 3)).tolist() == [1] * 4

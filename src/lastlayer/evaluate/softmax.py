@@ -150,9 +150,12 @@ class _Problem:
         added = max(_LEAST, _CURVED * decay)
         if added == self.added:
             return
-        covariance = self.covariance.clone()
-        covariance.diagonal().add_(added * self.level)
-        self.root = torch.linalg.cholesky(covariance)
+        share, failed = added, True
+        while failed:  # rounding can leave a wide covariance slightly indefinite
+            covariance = self.covariance.clone()
+            covariance.diagonal().add_(share * self.level)
+            self.root, code = torch.linalg.cholesky_ex(covariance)
+            share, failed = 10 * share, bool(code)
         identity = torch.eye(len(self.root), dtype=self.phi.dtype, device=self.phi.device)
         self.inverse = torch.linalg.solve_triangular(self.root, identity, upper=False)
         self.added = added
