@@ -97,7 +97,7 @@ def hindsight(head: RidgeHead, mapped: Tensor, test_y: Tensor) -> float:
     reduced = reduce(moments)
     best = 0.0
     for penalty in (PENALTIES * moments.level).tolist():
-        weight = reduced.back(reduced.solve(penalty))
+        weight = reduced.solve(penalty)
         right = ((mapped - centre) @ weight + share).argmax(dim=1) == test_y
         best = max(best, 100 * right.double().mean().item())
     return best

@@ -16,11 +16,11 @@ from lastlayer.heads import load_head, make_head
 from lastlayer.heads.head_file import OLDEST, read_head
 from lastlayer.heads.maps import ROWS
 from lastlayer.heads.statistics.least_squares import (
+    Band,
+    Eigenbasis,
+    LowRank,
     Moments,
     Reduced,
-    _Eigenbasis,
-    _LowRank,
-    _Tridiagonal,
 )
 from lastlayer.heads.statistics.penalty import FREE, NOISE, PENALTIES, choose_penalty, surprise
 from lastlayer.heads.statistics.ridge import RidgeHead
@@ -93,13 +93,13 @@ def test_it_is_what_the_rows_say(n: int, h: int, copies: int, seed: int) -> None
     x, y = np.r_[x, x[:copies]], np.r_[y, y[:copies]]
     head = learned("ridge", (torch.from_numpy(x), torch.from_numpy(y)))
     moments = head._by_sample()[2]
-    kinds: list[type[Reduced]] = [_Eigenbasis] if h < 3 else [_Eigenbasis, _Tridiagonal, _LowRank]
+    kinds: list[type[Reduced]] = [Eigenbasis] if h < 3 else [Eigenbasis, Band, LowRank]
     penalties = (PENALTIES * moments.level).tolist()
     by_hand = np.array([likelihood(x, np.eye(3)[y], penalty) for penalty in penalties])
     errors, free = zip(*(cross_validation(x, np.eye(3)[y], p) for p in penalties), strict=True)
     for kind in kinds:
         reduced = kind(moments.gram, moments.cross)
-        ours = np.array([surprise(moments, reduced, penalty) for penalty in penalties])
+        ours = surprise(moments, reduced.fits(PENALTIES * moments.level)).numpy()
         constant = (moments.n - 1) * np.log(moments.n - 1)
         np.testing.assert_allclose(ours - constant, by_hand, rtol=1e-6, atol=1e-4)
         likely = int(ours.argmin())
@@ -191,7 +191,7 @@ def test_a_copy_among_rows_that_fade(digits: tuple[Rows, Rows]) -> None:
 def test_one_class_that_varies_has_no_error_to_divide_by() -> None:
     gram = torch.eye(3, dtype=torch.float64)
     moments = Moments(gram, gram.new_zeros(3, 1), 0.0, 9.0)
-    assert choose_penalty(moments, _Eigenbasis(gram, moments.cross)) == float(PENALTIES[-1])
+    assert choose_penalty(moments, Eigenbasis(gram, moments.cross)) == float(PENALTIES[-1])
 
 
 @pytest.mark.parametrize("name", ["ridge", "random_ridge"])

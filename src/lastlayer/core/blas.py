@@ -1,8 +1,8 @@
-"""Functions of BLAS and LAPACK, called so that other threads of Python go on meanwhile.
+"""BLAS's symmetric product, called so that other threads of Python go on meanwhile, and a factor.
 
-scipy's of the same names hold Python's lock: whoever answers while a head is solved would wait. Its
-Cython modules have pointers to the libraries' own functions; where their arguments are not those
-that are expected here, scipy's functions do the work.
+scipy's own function holds Python's lock: whoever answers while a head learns would wait. Its Cython
+module has pointers to the library's functions; where their arguments are not those that are
+expected here, scipy's function does the work.
 """
 
 import ctypes
@@ -11,31 +11,25 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy.linalg import blas, cython_blas, cython_lapack, lapack
+from scipy.linalg import blas, cython_blas
 from torch import Tensor
 
 from lastlayer.core.threads import blas_threads
 
-Floats = NDArray[np.float64]
 _FEW, _MANY = 1 << 17, 1 << 26  # products from which syrk pays, and from which more threads do
 _MOST = 2**31 - 1  # the largest size that BLAS takes
 # How Cython writes the arguments down: sizes of 32 bits, and values of the type double.
-_NUMBER = r"(?:double|\w+cython_(?:blas|lapack)_d)"
+_NUMBER = r"(?:double|\w+cython_blas_d)"
 _SIGNATURES = {
     "dsyrk": rf"void \(char \*, char \*, int \*, int \*,( {_NUMBER} \*,)\1 int \*,\1\1 int \*\)",
-    "dsytrd": rf"void \(char \*, int \*,( {_NUMBER} \*,) int \*,\1{{4}} int \*, int \*\)",
-    "dsterf": rf"void \(int \*,( {_NUMBER} \*,)\1 int \*\)",
 }
 
 
 @cache
 def _function(name: str) -> Callable[..., Any] | None:
     """Return the library's own function, or None where its arguments are others."""
-    module = cython_blas if name == "dsyrk" else cython_lapack
-    if (capsule := module.__pyx_capi__.get(name)) is None:
+    if (capsule := cython_blas.__pyx_capi__.get(name)) is None:
         return None
     name_of, pointer_to = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
     name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -96,37 +90,3 @@ def factor_in_place(matrix: Tensor) -> bool:
     # In columns, as LAPACK wants it, a matrix in rows is its transpose: another order would copy.
     torch.linalg.cholesky_ex(matrix.mT, upper=True, out=(matrix.mT, failed))
     return bool(failed)
-
-
-def tridiagonal(matrix: Floats) -> tuple[Floats, Floats, Floats]:
-    """Reduce a symmetric matrix (h, h) in columns, of which the lower triangle counts, in place.
-
-    Return the diagonal (h,), what is beside it (h − 1,), and the reflectors' factors (h − 1,).
-    """
-    h = len(matrix)
-    work, _ = lapack.dsytrd_lwork(h, lower=1)
-    dsytrd = _function("dsytrd")
-    if dsytrd is None or not (matrix.flags.f_contiguous and matrix.dtype == np.float64):
-        matrix[:], d, e, tau, _ = lapack.dsytrd(matrix, lower=1, lwork=int(work))
-        return d, e, tau
-    d, e, tau = (np.empty(max(n, 1)) for n in (h, h - 1, h - 1))
-    space, status = np.empty(int(work)), ctypes.c_int()
-    size, length = ctypes.c_int(h), ctypes.c_int(int(work))
-    of_size, of_length = ctypes.byref(size), ctypes.byref(length)
-    pieces = (a.ctypes.data for a in (d, e, tau, space))
-    dsytrd(b"L", of_size, matrix.ctypes.data, of_size, *pieces, of_length, ctypes.byref(status))
-    return d, e[: h - 1], tau[: h - 1]
-
-
-def eigenvalues(d: Floats, e: Floats) -> Floats:
-    """Return the eigenvalues (h,), ascending, of a symmetric tridiagonal matrix."""
-    values, beside, status = d.copy(), np.append(e, 0.0), ctypes.c_int()
-    if (dsterf := _function("dsterf")) is None:
-        values, failed = lapack.dsterf(values, e)
-    else:
-        size = ctypes.c_int(len(d))
-        dsterf(ctypes.byref(size), values.ctypes.data, beside.ctypes.data, ctypes.byref(status))
-        failed = status.value
-    if failed:
-        raise np.linalg.LinAlgError("the eigenvalues of a tridiagonal matrix were not found")
-    return values

@@ -2,17 +2,17 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.linalg import lapack
 from torch import Tensor
 
-from lastlayer.core.blas import eigenvalues, tridiagonal
 from lastlayer.core.threads import blas_threads
+from lastlayer.heads.statistics.banded import Banded
 
-_SMALL = 32  # features up to which eigenvectors cost nothing
+_SMALL = 1000  # features up to which eigenvectors cost least
 _FEW = 0.6  # samples for each feature below which it pays to look for what varies first
 
 
@@ -32,66 +32,80 @@ class Moments:
         return float(self.gram.diagonal().mean())
 
 
+class Fits(NamedTuple):
+    """What there is to know of the solutions W for several penalties λ, each (p,)."""
+
+    penalty: Tensor
+    volume: Tensor  # Σ log(1 + s_i/λ), s_i the eigenvalues of the Gram matrix
+    freedom: Tensor  # tr A + 1: how many numbers each may choose for each column of targets
+    fitted: Tensor  # tr(QᵀW)
+    square: Tensor  # ‖W‖²
+
+
 class Reduced(ABC):
     """Moments in a basis in which every penalty is cheap."""
 
-    values: Tensor  # (h,) eigenvalues of the Gram matrix
-    cross: Tensor  # (h, n_classes) in that basis
+    @abstractmethod
+    def fits(self, penalties: Tensor) -> Fits:
+        """Return what there is to know of several penalties (p,)."""
 
     @abstractmethod
     def solve(self, penalty: float) -> Tensor:
-        """Return the solution (h, n_classes) in this basis."""
-
-    @abstractmethod
-    def back(self, solution: Tensor) -> Tensor:
-        """Bring a solution back to the features' basis."""
+        """Return the solution (h, n_classes)."""
 
 
-class _Eigenbasis(Reduced):
-    """By eigenvectors: 9 h³ operations, on any device."""
+class Eigenbasis(Reduced):
+    """By eigenvectors: 9 h³ operations."""
 
     def __init__(self, gram: Tensor, cross: Tensor) -> None:
         values, self._vectors = torch.linalg.eigh(gram)
-        self.values = values.clamp(min=0)
-        self.cross = self._vectors.mT @ cross
+        self._values = values.clamp(min=0)
+        self._cross = self._vectors.mT @ cross
+
+    def fits(self, penalties: Tensor) -> Fits:
+        """Return what there is to know of several penalties (p,)."""
+        inverse = 1 / (self._values + penalties[:, None])
+        weight = self._cross.square().sum(dim=1)
+        return Fits(
+            penalties,
+            volume=(self._values / penalties[:, None]).log1p().sum(dim=1),
+            freedom=1 + inverse @ self._values,
+            fitted=inverse @ weight,
+            square=inverse.square() @ weight,
+        )
 
     def solve(self, penalty: float) -> Tensor:
-        return self.cross / (self.values + penalty)[:, None]
-
-    def back(self, solution: Tensor) -> Tensor:
-        turned: Tensor = self._vectors @ solution
-        return turned
+        """Return the solution (h, n_classes)."""
+        solution: Tensor = self._vectors @ (self._cross / (self._values + penalty)[:, None])
+        return solution
 
 
-class _Tridiagonal(Reduced):
-    """By Householder's reduction G = P T Pᵀ, T tridiagonal: 4/3 h³ operations, no eigenvectors."""
+class Band(Reduced):
+    """By a banded matrix: 2 h³ operations."""
 
     def __init__(self, gram: Tensor, cross: Tensor) -> None:
-        # LAPACK's matrices lie in columns; a symmetric one is the same, and may be overwritten.
-        reduced = gram.numpy().copy().T
-        self._d, self._e, self._tau = tridiagonal(reduced)
-        self._reflectors = np.asfortranarray(reduced[1:, :-1])
-        values = eigenvalues(self._d, self._e)
-        self.values = torch.from_numpy(values).clamp(min=0)
-        self.cross = torch.from_numpy(self._rotate("T", cross.numpy()))
+        self._banded = Banded(gram)
+        self._cross = self._banded.turn(cross)
 
-    def _rotate(self, trans: str, columns: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Multiply by P or Pᵀ: the first row stays, the reflectors turn the others."""
-        rest = np.asfortranarray(columns[1:])
-        turned, _, _ = lapack.dormqr(
-            "L", trans, self._reflectors, self._tau, rest, lwork=64 * max(rest.shape[1], 1)
-        )
-        return np.concatenate([columns[:1], turned])
+    def fits(self, penalties: Tensor) -> Fits:
+        """Return what there is to know of several penalties (p,)."""
+        h, columns = self._cross.shape
+        found = []
+        for some in penalties.split(self._banded.at_once(columns)):
+            solution, volume, trace = self._banded.solve(self._cross, some)
+            fitted = (solution * self._cross).sum(dim=(1, 2))
+            freedom = 1 + h - some * trace
+            square = solution.square().sum(dim=(1, 2))
+            found.append(Fits(some, volume - h * some.log(), freedom, fitted, square))
+        return Fits(*map(torch.cat, zip(*found, strict=True)))
 
     def solve(self, penalty: float) -> Tensor:
-        _, _, solution, _ = lapack.dptsv(self._d + penalty, self._e, self.cross.numpy())
-        return torch.from_numpy(np.ascontiguousarray(solution))
-
-    def back(self, solution: Tensor) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(self._rotate("N", solution.numpy())))
+        """Return the solution (h, n_classes)."""
+        solution, _, _ = self._banded.solve(self._cross, self._cross.new_tensor([penalty]))
+        return self._banded.back(solution[0])
 
 
-class _LowRank(Reduced):
+class LowRank(Reduced):
     """By an orthonormal basis of what varies, where samples are fewer than features.
 
     A pivoted Cholesky decomposition stops at the rank r after about h² r operations; the rest is
@@ -99,32 +113,32 @@ class _LowRank(Reduced):
     """
 
     def __init__(self, gram: Tensor, cross: Tensor) -> None:
-        factor, pivots, rank, _ = lapack.dpstrf(gram.numpy().copy().T, lower=1, overwrite_a=1)
+        with blas_threads(torch.get_num_threads()):
+            factor, pivots, rank, _ = lapack.dpstrf(gram.numpy().copy().T, lower=1, overwrite_a=1)
         rank = max(int(rank), 1)
         lower = gram.new_zeros(len(gram), rank)
         lower[torch.from_numpy(pivots - 1).long()] = torch.from_numpy(np.tril(factor[:, :rank]))
         self._basis, upper = torch.linalg.qr(lower)
-        small = upper @ upper.mT
-        self._inner = _small_or_wide(small, self._basis.mT @ cross)
-        self.values, self.cross = self._inner.values, self._inner.cross
+        self._inner = _by_size(upper @ upper.mT, self._basis.mT @ cross)
+
+    def fits(self, penalties: Tensor) -> Fits:
+        """Return what there is to know of several penalties (p,)."""
+        return self._inner.fits(penalties)
 
     def solve(self, penalty: float) -> Tensor:
-        return self._inner.solve(penalty)
-
-    def back(self, solution: Tensor) -> Tensor:
-        mapped: Tensor = self._basis @ self._inner.back(solution)
-        return mapped
-
-
-def _small_or_wide(gram: Tensor, cross: Tensor) -> Reduced:
-    return (_Eigenbasis if len(gram) <= _SMALL else _Tridiagonal)(gram, cross)
+        """Return the solution (h, n_classes)."""
+        solution: Tensor = self._basis @ self._inner.solve(penalty)
+        return solution
 
 
 def reduce(moments: Moments) -> Reduced:
-    """Reduce moments once, by the fastest method on their device."""
-    if moments.gram.device.type != "cpu" or len(moments.gram) <= _SMALL:
-        return _Eigenbasis(moments.gram, moments.cross)
-    with blas_threads(torch.get_num_threads()):
-        if moments.samples is not None and moments.samples < _FEW * len(moments.gram):
-            return _LowRank(moments.gram, moments.cross)
-        return _Tridiagonal(moments.gram, moments.cross)
+    """Reduce moments once, by the fastest method."""
+    h = len(moments.gram)
+    few = moments.samples is not None and moments.samples < _FEW * h
+    if few and h > _SMALL and moments.gram.is_cpu:
+        return LowRank(moments.gram, moments.cross)
+    return _by_size(moments.gram, moments.cross)
+
+
+def _by_size(gram: Tensor, cross: Tensor) -> Reduced:
+    return (Eigenbasis if len(gram) <= _SMALL else Band)(gram, cross)

@@ -1,10 +1,9 @@
 """The penalty of ridge regression, chosen from second moments: likely, and cross-validated."""
 
-import math
-
 import torch
+from torch import Tensor
 
-from lastlayer.heads.statistics.least_squares import Moments, Reduced
+from lastlayer.heads.statistics.least_squares import Fits, Moments, Reduced
 
 # Penalties tried, relative to the mean of the eigenvalues; steps of a quarter of a decade. A grid,
 # so that statistics equal but for rounding choose the same one.
@@ -25,33 +24,24 @@ def choose_penalty(moments: Moments, reduced: Reduced, noise: float = NOISE) -> 
     samples, copies among them, its error falls to 0. So it chooses among the penalties that are no
     larger than the most likely one and leave the fit no more freedom than 0.3 of the samples.
     """
-    penalties: list[float] = (PENALTIES * moments.level).tolist()
-    likely = min(penalties, key=lambda penalty: surprise(moments, reduced, penalty, noise))
-    safe = [
-        penalty
-        for penalty in penalties[: penalties.index(likely)]
-        if freedom(reduced, penalty) <= FREE * moments.n
-    ]
-    return min([likely, *reversed(safe)], key=lambda penalty: validated(moments, reduced, penalty))
+    fits = reduced.fits(PENALTIES.to(moments.gram) * moments.level)
+    table = torch.stack([surprise(moments, fits, noise), validated(moments, fits), fits.freedom])
+    surprises, errors, freedom = table.tolist()  # from a GPU at once
+    likely = min(range(len(surprises)), key=surprises.__getitem__)
+    safe = [k for k in range(likely) if freedom[k] <= FREE * moments.n]
+    return float(fits.penalty[min([likely, *reversed(safe)], key=errors.__getitem__)])
 
 
-def freedom(reduced: Reduced, penalty: float) -> float:
-    """Return how many numbers the fit may choose for each column of targets: tr A + 1."""
-    return 1 + float((reduced.values / (reduced.values + penalty)).sum())
-
-
-def validated(moments: Moments, reduced: Reduced, penalty: float) -> float:
+def validated(moments: Moments, fits: Fits) -> Tensor:
     """Compute the error of generalised cross-validation, ‖(I − A)Y‖²/(1 − freedom/n)²."""
-    solution = reduced.solve(penalty)
     # WᵀGW = WᵀQ − λWᵀW, so the residual needs no Gram matrix.
-    fitted = float((solution * reduced.cross).sum())
-    residual = moments.spread - fitted - penalty * float(solution.square().sum())
-    left = 1 - freedom(reduced, penalty) / moments.n
-    return max(residual, 0.0) / left**2 if left > 0 else math.inf
+    residual = (moments.spread - fits.fitted - fits.penalty * fits.square).clamp(min=0)
+    left = 1 - fits.freedom / moments.n
+    return torch.where(left > 0, residual / left.square(), torch.inf)
 
 
-def surprise(moments: Moments, reduced: Reduced, penalty: float, noise: float = NOISE) -> float:
-    """Compute −2 log of the likelihood of the targets under a penalty, but for a constant.
+def surprise(moments: Moments, fits: Fits, noise: float = NOISE) -> Tensor:
+    """Compute −2 log of the likelihood of the targets under penalties, but for a constant.
 
     Weights are drawn from N(0, σ²/λ), targets from N(Wᵀz + b, σ²). With the weights and the
     intercept integrated out, a column of targets has −2 log likelihood
@@ -62,7 +52,6 @@ def surprise(moments: Moments, reduced: Reduced, penalty: float, noise: float = 
     below the share `noise` of the spread. Columns share σ² and λ, so E is the sum over them.
     """
     # What cancels in E is far below the noise that it is divided by.
-    error = max(moments.spread - float((reduced.solve(penalty) * reduced.cross).sum()), 0.0)
-    residual = max(error, noise * moments.spread, _TINY)  # (n − 1) σ²
-    volume = float((reduced.values / penalty).log1p().sum())
-    return (moments.n - 1) * (error / residual + math.log(residual)) + volume
+    error = (moments.spread - fits.fitted).clamp(min=0)
+    residual = error.clamp(min=max(noise * moments.spread, _TINY))  # (n − 1) σ²
+    return (moments.n - 1) * (error / residual + residual.log()) + fits.volume

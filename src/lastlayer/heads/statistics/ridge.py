@@ -190,7 +190,7 @@ def solve(moments: Moments, penalty: float | None) -> tuple[Tensor, float]:
     if penalty is None:
         reduced = reduce(moments)
         found = choose_penalty(moments, reduced)
-        return reduced.back(reduced.solve(found)), found
+        return reduced.solve(found), found
     found = penalty * moments.level
     shifted = moments.gram.clone()
     shifted.diagonal().add_(found)
