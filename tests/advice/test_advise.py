@@ -488,6 +488,14 @@ def test_it_ends_with_the_next_command_complete(tmp_path, monkeypatch, head):
     assert ll.HeadClassifier.load(command[-1]).head_.name == head.partition("+")[0]
 
 
+def test_the_only_other_column_of_a_table_is_the_label(tmp_path, monkeypatch):
+    told = _advised(tmp_path, monkeypatch, "--scenario", "iid", "--heads", "mean")
+    assert "labels: kind (4)" in told
+    command = shlex.split(told.strip().splitlines()[-1].removeprefix("Next: "))
+    result = CliRunner().invoke(app, command[1:])
+    assert result.exit_code == 0, result.output
+
+
 def test_of_a_layer_on_several_tasks_the_next_command_learns_them_in_turn(tmp_path, monkeypatch):
     months = [f"2024-{1 + row % 3:02d}" for row in range(240)]
     options = ["--label", "kind", "--by", "month", "--heads", "cosine"]

@@ -271,7 +271,7 @@ def test_a_path_with_glob_characters_names_one_file(
     assert run(monkeypatch, "import", tmp_path / "birds[1].parquet", *options) == 0
     assert load_features(out).names["y"] == ("emu", "owl")
     assert run(monkeypatch, "import", tmp_path / "birds*.parquet", *options) == 1
-    assert "birds*.parquet, but there is none" in capsys.readouterr().err
+    assert "birds*.parquet; it must be a .parquet file" in capsys.readouterr().err
 
 
 def test_brackets_in_a_name_are_no_markup(

@@ -105,7 +105,7 @@ def test_a_misspelt_path_gets_the_nearest_name_beside_it(tmp_path: Path) -> None
         ("mammals.npz", "$"),
         ("away/birds.npz", "$"),
     ]:
-        message = rf"at {tmp_path}/{name}, but there is none{ending}"
+        message = rf"no such file: {tmp_path}/{name}; it must be a file{ending}"
         with pytest.raises(MissingFileError, match=message), reading(tmp_path / name, "a file"):
             pass
 

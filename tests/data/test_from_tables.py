@@ -201,7 +201,7 @@ def test_labels_that_are_no_text(tmp_path: Path, labels: pl.Series) -> None:
 
 
 def test_files_that_are_none(path: Path) -> None:
-    with pytest.raises(MissingFileError, match="but there is none"):
+    with pytest.raises(MissingFileError, match="no such file"):
         import_features(path, "z", "y")
     write(path, z=Z, y=Y)
     content = path.read_bytes()

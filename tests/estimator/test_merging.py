@@ -221,3 +221,13 @@ def test_what_cannot_be_begun_like_is_refused() -> None:
         made("random_ridge", OPTIONS["random_ridge"]).fit(z, y).fresh()
     with pytest.raises(LastLayerError, match="cannot be learned in parts"):
         made("linear", None).fit(z, y).fresh()
+
+
+def test_heads_drawn_with_other_seeds_are_refused_without_their_numbers() -> None:
+    z, y = rows(0)
+    one, other = (
+        ll.HeadClassifier("random_slda", options={"width": 12}, random_state=seed).fit(z, y)
+        for seed in (1, 2)
+    )
+    with pytest.raises(MergeError, match="merged, but they were drawn with different seeds: fit"):
+        one.merge(other)

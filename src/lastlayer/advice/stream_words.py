@@ -273,11 +273,21 @@ def _movement(found: Description, stream: Stream) -> list[str]:
     ]
 
 
+def _of_each(seen: NDArray[np.int64]) -> str:
+    """Say how many rows classes have.
+
+    >>> _of_each(np.array([40, 40])), _of_each(np.array([36, 44]))
+    ('40 of each class', 'from 36 to 44 of a class (median 40)')
+    """
+    if seen.min() == seen.max():
+        return f"{seen.min()} of each class"
+    return f"from {seen.min()} to {seen.max()} of a class (median {np.median(seen):g})"
+
+
 def _balance(found: Description, stream: Stream) -> list[str]:
     counts = found.presence.sum(axis=0)
     seen = counts[counts > 0]
-    text = f"{int(seen.sum())} training rows, from {seen.min()} to {seen.max()} for a class"
-    sentences = [f"{text} (median {np.median(seen):g})."]
+    sentences = [f"{int(seen.sum())} training rows, {_of_each(seen)}."]
     if seen.max() >= 10 * seen.min():
         sentences.append(
             f"The largest class has {seen.max() / seen.min():.0f} times the rows of the smallest: "

@@ -65,6 +65,7 @@ def advise(
     """Say which head suits your stream, chosen on rows held out of its training data."""
     from lastlayer.advice import advise as ask
     from lastlayer.data.load import short_name
+    from lastlayer.data.tables.which_columns import LABELS
     from lastlayer.scenarios import ScenarioSpec
 
     if page is not None:
@@ -88,6 +89,8 @@ def advise(
     other = label or (None if advice.data.label == data.train.label else advice.data.label)
     if advice.by is not None:
         other = advice.by.column
+    elif other is None and _is_table(features) and data.train.label.lower() not in LABELS:
+        other = data.train.label
     then = _next(advice, features, str(chosen), embedding, other)
     if page is not None:
         advice.page(page, then)

@@ -63,9 +63,7 @@ Scenario = Annotated[
 ]
 Incremental = Annotated[
     str | None,
-    typer.Option(
-        help="New classes in each task: 5 for five tasks, or 4,3,3 for the classes of each."
-    ),
+    typer.Option(help="Tasks with new classes: 5 of them, or 4,3,3: so many classes in each."),
 ]
 By = Annotated[str | None, typer.Option(help="A task for each value of this column.")]
 Heads = Annotated[list[str] | None, typer.Option(help="These heads only: a,b; may be repeated.")]

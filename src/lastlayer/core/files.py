@@ -35,7 +35,7 @@ def reading(path: str | os.PathLike[str], what: str, hint: str = "") -> Iterator
     ...     path.read_bytes()
     Traceback (most recent call last):
     ...
-    lastlayer.errors.MissingFileError: expected a .npz file at nothing.npz, but there is none
+    lastlayer.errors.MissingFileError: no such file: nothing.npz; it must be a .npz file
     """
     place, after = a_path(path), f"; {hint}" if hint else ""
     check_ordinary(place, what, hint)
@@ -79,13 +79,13 @@ def check_ordinary(path: Path, what: str, hint: str = "") -> None:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         hints = f"{_nearest(path)}{after}"
-        raise MissingFileError(f"expected {what} at {path}, but there is none{hints}") from None
+        raise MissingFileError(f"no such file: {path}; it must be {what}{hints}") from None
     except (OSError, ValueError) as error:
         raise ReadError(f"cannot read {path}: {say(error)}{after}") from error
     if stat.S_ISDIR(mode):
-        raise MissingFileError(f"expected {what} at {path}, but that is a folder{after}")
+        raise MissingFileError(f"{path} is a folder; it must be {what}{after}")
     if not stat.S_ISREG(mode):
-        raise FileFormatError(f"expected {what}, but {path} is a pipe or a device{after}")
+        raise FileFormatError(f"{path} is a pipe or a device; it must be {what}{after}")
 
 
 def _nearest(path: Path) -> str:

@@ -68,7 +68,8 @@ def import_training(
     domains: Sequence[str] = (),
 ) -> Features | TrainingFeatures:
     """Read embeddings and labels from a file; without a split in it all rows are for training."""
-    selection = Selection(embedding=embedding, label=label, domains=domains)
+    other = Path(path).suffix.lower() != ".npy"
+    selection = Selection(embedding=embedding, label=label, domains=domains, only_other=other)
     splits = read_splits(open_table(path), selection)
     if len(splits) > 1:
         return Features.of_pieces(splits, Origin(dataset=Path(path).stem))

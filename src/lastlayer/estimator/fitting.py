@@ -18,6 +18,7 @@ from torch import Tensor
 from lastlayer.catalogue.head_cards import card_of, split_name
 from lastlayer.cluster import Cluster
 from lastlayer.core.checks import a_path, choice, whole
+from lastlayer.core.files import check_ordinary
 from lastlayer.core.names import class_name, joined
 from lastlayer.core.progress import Tell
 from lastlayer.data import made_by
@@ -369,6 +370,7 @@ def changing(path: Path, out: Path) -> Iterator[HeadClassifier]:
 
     A file that another process has changed in the meantime is left alone.
     """
+    check_ordinary(path, "a lastlayer head file")
     before = _version(path)
     clf = HeadClassifier.load(path)
     yield clf

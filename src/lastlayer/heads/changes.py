@@ -128,8 +128,10 @@ def _check_alike(head: "Head", other: "Head") -> None:
     differ = [
         f"{name} is {short(own.get(name))} in the first and {short(theirs.get(name))} in the second"
         for name in {**own, **theirs}
-        if own.get(name) != theirs.get(name)
+        if own.get(name) != theirs.get(name) and name != "seed"
     ]
+    if own.get("seed") != theirs.get("seed"):
+        differ.append("they were drawn with different seeds")
     if differ:
         raise MergeError(
             f"two '{head.name}' heads must have the same settings to be merged, but "

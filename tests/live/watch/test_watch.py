@@ -29,7 +29,7 @@ from lastlayer.heads.watch_reference import DIRECTIONS, REACH, Reference, ahead,
 from lastlayer.live.watch.betting import unspent
 from lastlayer.live.watch.on_alarm import tell
 from lastlayer.live.watch.questions import RECENT
-from lastlayer.live.watch.verdicts import look_alike
+from lastlayer.live.watch.verdicts import Finding, Size, look_alike, say_strange
 from lastlayer.live.watch.watch import Alarm, Watch
 from lastlayer.live.watch.watch_page import watch_page
 from undrawn import leave_out_the_renderer
@@ -604,3 +604,21 @@ def test_tiny_calibrations_bet_nothing_that_they_do_not_know(classes: int, rows:
         head.calibrate(z[:rows], y[:rows] % classes)
         z, y = blobs(3000, 2)
         assert Watch(head).see(z, y % classes) == ()
+
+
+def test_a_watch_with_few_calibration_rows_says_so() -> None:
+    head = ll.make_head("slda", H)
+    head.observe(*blobs(400, 0))
+    head.calibrate(*blobs(40, 1))
+    assert "Only 40 rows were calibrated with" in str(Watch(head).report())
+    assert "were calibrated with" not in str(Watch(calibrated()).report())
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [(0, "row 792 of all (at the latest 1,620)"), (5, "row 792 of all (5 to 1,620)")],
+)
+def test_a_change_that_may_have_been_there_from_the_first_row(first: int, said: str) -> None:
+    size = Size(0.2, 0.1, 0.3, 0.05, 0.08)
+    found = Finding(since=792, first=first, last=1620, rows=4000, size=size)
+    assert say_strange(found, (1, 9))[0] == f"Inputs have been stranger since about {said}."

@@ -185,7 +185,8 @@ def percent(share: float) -> str:
 
 
 def _since(found: Finding, of: str) -> str:
-    return f"since about row {found.since:,} of {of} ({found.first:,} to {found.last:,})"
+    early = f"{found.first:,} to" if found.first else "at the latest"
+    return f"since about row {found.since:,} of {of} ({early} {found.last:,})"
 
 
 def _between(size: Size) -> str:

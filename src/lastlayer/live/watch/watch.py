@@ -46,6 +46,7 @@ from lastlayer.live.watch.questions import (
 from lastlayer.live.watch.verdicts import Finding, Report, Verdict
 from lastlayer.live.watch.wealth import Wealth
 
+FEW = 200  # calibration rows, of which it says that they are few
 LOOK_AHEAD = 64  # rows after an alarm in which to look for the next
 
 
@@ -300,6 +301,12 @@ class Watch:
 
     def _notices(self) -> tuple[str, ...]:
         said = []
+        calibrated = 0 if self.head.calibration is None else self.head.calibration.rows
+        if calibrated < FEW:
+            said.append(
+                f"Only {calibrated} rows were calibrated with, so that only large changes show: "
+                "calibrate with some hundred."
+            )
         if any(q.last is not None for q in self._state.questions.values()) and (
             self.settings["rows"] is None
         ):
