@@ -87,7 +87,7 @@ def test_a_column_for_each_number(tmp_path: Path, suffix: str, embedding: str | 
     assert_all_there(data, atol=1e-6)
     assert said[0] == "embedding: 11 columns z_0 … z_10; label: 'species'"
     assert said[1].startswith("left out columns id")
-    assert said[2] == "drew 20% of each class as test (seed 0), since there was no split"
+    assert said[2] == "drew 20 % of each class as test (seed 0), since there was no split"
 
 
 @pytest.mark.parametrize("suffix", [s for s in WRITERS if s not in (".csv", ".tsv")])
@@ -419,7 +419,7 @@ def test_a_frame_with_a_split() -> None:
 
 
 def test_a_draw_from_a_frame_is_said() -> None:
-    with pytest.warns(DrawnTestWarning, match=r"drew 20% of each class as test \(seed 0\)"):
+    with pytest.warns(DrawnTestWarning, match=r"drew 20 % of each class as test \(seed 0\)"):
         data = ll.Features.from_frame(nested(), "z", "species")
     asked = ll.Features.from_frame(nested(), "z", "species", test=0.2)
     assert data.fingerprint == asked.fingerprint

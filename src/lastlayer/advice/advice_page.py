@@ -270,8 +270,8 @@ def _judged(advice: "Advice") -> Section:
     n, held = len(judgement.splits), sum(map(len, judgement.held_y))
     splits = "once" if n == 1 else f"{n} times, so that small data are not judged by a few rows"
     held_out = (
-        f"About {PART:.0%} of the rows of each class in each task are held out, {splits}; every "
-        f"head learns the stream from the rest and answers for them at the end, {held} times."
+        f"About {100 * PART:.0f} % of the rows of each class in each task are held out, {splits}; "
+        f"every head learns the stream from the rest and answers for them at the end, {held} times."
     )
     if judgement.splits[0].held_z is not None:
         held_out = f"Every head learns all training rows, then answers for {held} validation rows."

@@ -259,7 +259,7 @@ def _movement(found: Description, stream: Stream) -> list[str]:
     if not found.returning:
         return []
     what = "sources" if stream.group is not None else "rows"
-    rate = f"{FALSE_ALARM:.0%} false alarms: {what} shuffled between tasks {SHUFFLES} times"
+    rate = f"{100 * FALSE_ALARM:.0f} % false alarms: {what} shuffled between tasks {SHUFFLES} times"
     if found.moved is None:
         return ["Whether returning classes move cannot be tested: their features do not vary."]
     if not found.moved:
@@ -327,8 +327,9 @@ def _oddities(found: Description, stream: Stream) -> list[str]:
         )
     if found.near >= ALIKE:
         sentences.append(
-            f"{found.near:.0%} of the rows have a near-copy, a row much nearer than all others: "
-            "held-out rows are easier than new ones, unless --group names where rows come from."
+            f"{100 * found.near:.0f} % of the rows have a near-copy, a row much nearer than all "
+            "others: held-out rows are easier than new ones, unless --group names where rows "
+            "come from."
         )
     if found.conflicting:
         occur = _plural(found.conflicting, "row occurs", "rows occur")

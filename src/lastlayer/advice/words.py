@@ -81,8 +81,9 @@ def _covered(advice: "Advice") -> str:
     if fresh is None:
         if advice.stream.near >= ALIKE:
             return (
-                f"The interval is for rows as much alike as these: {advice.stream.near:.0%} have a "
-                "near-copy here, so new rows are likely harder."
+                "The interval is for rows as much alike as these: "
+                f"{100 * advice.stream.near:.0f} % have a near-copy here, "
+                "so new rows are likely harder."
             )
         return "The interval is for new rows that are drawn as these were."
     expected = advice.chosen.scores.accuracy(advice.head)

@@ -92,7 +92,8 @@ def find_test(
         say("took the validation set as test set, since there was no other")
     if "test" not in found:
         share = TEST if test is None else test
-        say(f"drew {share:.0%} of each class as test (seed {seed}), since there was no split")
+        drawn = f"drew {100 * share:.0f} % of each class as test (seed {seed})"
+        say(f"{drawn}, since there was no split")
         return found, share
     if test is not None:
         raise OptionError(f"there is a test set already: leave out the part to draw, {test}")

@@ -292,7 +292,8 @@ def _gains(table: pl.DataFrame) -> list[Table]:
               "setting", "stream")  # fmt: skip
     caption = (
         "What a mask adds to the final accuracy, in points: mean over pairs of networks of the "
-        f"same seed, one with the mask and one without, and Student's interval at {LEVEL:.0%}."
+        f"same seed, one with the mask and one without, and Student's interval at "
+        f"{100 * LEVEL:.0f} %."
     )
     return [Table(("replay", "masking gain"), caption, header, rows)]
 
