@@ -9,7 +9,8 @@ from lastlayer.heads.export import linear_layer
 from lastlayer.heads.graph import Value, masked, squared_distances
 
 _FEW = 1 << 16  # differences that are taken sooner than a product is prepared
-_PAIRS = 1 << 20  # numbers of the rows that are looked at again at once
+_PAIRS = {"cpu": 1 << 20}  # numbers of the rows that are looked at again at once
+_MOST = 1 << 26  # the same on a GPU, where each step costs a fixed time
 _NEAR = 1e-3  # squared distances below that part of ‖z‖² + ‖p‖² are taken from differences
 
 
@@ -33,9 +34,10 @@ class Prototypes:
         if z.shape[0] * self._points.numel() <= _FEW:
             mode = "donot_use_mm_for_euclid_dist"
             return -torch.cdist(z.to(self._points), self._points, compute_mode=mode)
-        return self._squared_distances(z).clamp_(min=0).sqrt_().neg_()
+        return self._squared_distances(z).sqrt_().neg_()
 
     def _squared_distances(self, z: Tensor) -> Tensor:
+        """Return ‖z − p_i‖² (n, n_classes), none below 0: what rounding makes so is looked at."""
         if self._ready is None:
             middle = self._points.mean(dim=0)
             centred = self._points - middle
@@ -49,7 +51,7 @@ class Prototypes:
         wrong = 8 * (d.shape[1] + 4) * torch.finfo(d.dtype).eps * size
         limit = torch.maximum(squared.amin(dim=1, keepdim=True) + wrong, _NEAR * size)
         i, j = (squared <= limit).nonzero(as_tuple=True)
-        step = max(_PAIRS // d.shape[1], 1)
+        step = max(_PAIRS.get(z.device.type, _MOST) // d.shape[1], 1)
         for a, b in zip(i.split(step), j.split(step), strict=True):
             squared[a, b] = (z[a] - self._points[b]).square_().sum(dim=1)
         return squared

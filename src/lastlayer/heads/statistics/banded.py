@@ -8,7 +8,7 @@ _ROOM = 1 << 26  # bytes that the steps of several shifts may take together
 
 
 class Banded:
-    """G = P B Pᵀ with B banded: 2 h³ operations, nearly all of them products, on any device.
+    """G = P B Pᵀ with B banded: 2 h³ operations, nearly all of them products.
 
     Householder's reflectors turn a panel of columns at a time, as when a matrix is made
     tridiagonal; but that spends half of its operations on products with one vector, which wait for

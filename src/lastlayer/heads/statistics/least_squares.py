@@ -141,4 +141,5 @@ def reduce(moments: Moments) -> Reduced:
 
 
 def _by_size(gram: Tensor, cross: Tensor) -> Reduced:
-    return (Eigenbasis if len(gram) <= _SMALL else Band)(gram, cross)
+    # A GPU finds eigenvectors faster than it begins the many small steps along a band.
+    return (Band if len(gram) > _SMALL and gram.is_cpu else Eigenbasis)(gram, cross)
