@@ -155,7 +155,7 @@ def _reached(advice: "Advice") -> Panel:
     ]
     names = table["head"].to_list()
     share = "right on held-out rows, %"
-    y = alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=190, grid=True))
+    y = alt.Y("name:N", sort=names, title=None, axis=alt.Axis(labelLimit=190, grid=False))
     base = alt.Chart(DATA).encode(y=y)
     # What a head keeps stands beyond the whole, where no mark can be.
     lowest = min(row["low"] for row in rows)

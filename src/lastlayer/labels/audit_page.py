@@ -105,10 +105,10 @@ def _chart(audit: "Audit", rows: "pl.DataFrame") -> Panel:
         {"label": place[a], "truth": place[b], "called": a, "true": b, "rows": round(n, 2)}
         for a, b, n in rows.rows()
     ]
-    axis = class_axis(dict(enumerate(audit.names)))
+    names = dict(enumerate(audit.names))
     chart = alt.Chart(DATA).mark_rect().encode(
-        x=alt.X("truth:O", title="truth", axis=axis),
-        y=alt.Y("label:O", title="label", axis=axis),
+        x=alt.X("truth:O", title="truth", axis=class_axis(names, -60)),
+        y=alt.Y("label:O", title="label", axis=class_axis(names)),
         color=alt.Color("rows:Q", title="rows", scale=alt.Scale(scheme="blues")),
         tooltip=["called:N", "true:N", "rows:Q"],
     )  # fmt: skip

@@ -425,8 +425,8 @@ def test_a_page_shows_the_evidence() -> None:
         assert tuple(section.words) == verdict.sentences
         rows = section.panels[0].figures[0].rows
         assert [row["row"] for row in rows] == [200, 400, 600, 800, 1000]
-        assert rows[-1]["alarm"] > rows[0]["wealth"]
-        assert (rows[-1]["wealth"] > rows[-1]["alarm"]) == verdict.alarm
+        assert rows[-1]["alarm"] > rows[0]["evidence"]
+        assert (rows[-1]["evidence"] > rows[-1]["alarm"]) == verdict.alarm
     names = [row[0].text for row in page.sections[2].tables[0].rows]
     assert names == list(watch.report().verdicts[2].classes)
 
@@ -440,7 +440,7 @@ def test_a_page_is_drawn(tmp_path: Path) -> None:
     page = (tmp_path / "watch.html").read_text(encoding="utf-8")
     for text in ("How the head is doing", "Is the head getting worse?", "Which class moved?"):
         assert text in page
-    assert page.count('"wealth"') >= 3
+    assert page.count('"evidence"') >= 3
 
 
 def test_rows_that_look_alike_are_counted() -> None:

@@ -14,8 +14,8 @@ from lastlayer.report.table import Cell, Table, number, words
 
 HEIGHT = 220
 ABOUT = (
-    "Each question bets against nothing having changed since the calibration. While nothing has, "
-    "its wealth is not expected to grow; where it reaches the line there is an alarm."
+    "For each question, evidence of a change since the calibration is collected. While nothing "
+    "has changed it is not expected to grow; where it reaches the dashed line there is an alarm."
 )
 
 
@@ -52,15 +52,15 @@ def _section(verdict: Verdict, question: Question, rule: Rule) -> Section:
 
 
 def _course(verdict: Verdict, question: Question, rule: Rule) -> Panel:
-    """Draw the wealth along the stream, and the line at which there is an alarm."""
+    """Draw the evidence along the stream, and the line at which there is an alarm."""
     line = math.log10(rule.promise.enough)
-    rows = [{"row": row, "wealth": round(height, 3), "alarm": round(line, 3)}
+    rows = [{"row": row, "evidence": round(height, 3), "alarm": round(line, 3)}
             for row, height in question.points]  # fmt: skip
     of = "labelled rows" if verdict.question != "strange" else "rows"
     x = alt.X("row:Q", title=of, axis=alt.Axis(grid=False))
     base = alt.Chart(DATA).encode(x=x)
     course = base.mark_line(color="#00548a", point=len(rows) < 20).encode(
-        y=alt.Y("wealth:Q", title="wealth (powers of 10)"), tooltip=["row:Q", "wealth:Q"]
+        y=alt.Y("evidence:Q", title="evidence (powers of 10)"), tooltip=["row:Q", "evidence:Q"]
     )
     enough = base.mark_line(color="#b30000", strokeDash=[5, 4]).encode(y="alarm:Q")
     figure = Figure(
