@@ -30,14 +30,20 @@ def run(*command: str | Path, cwd: Path) -> str:
     return done.stdout
 
 
+def copy_to(source: Path) -> None:
+    """Copy what packages are built from."""
+    for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, source)
+    shutil.copy(ROOT / "CITATION.cff", source)
+    leave_out = shutil.ignore_patterns("*.egg-info", "__pycache__")
+    shutil.copytree(ROOT / "src", source / "src", ignore=leave_out)
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build from a bare copy: a build folder left in the clone could hide what is missing."""
     source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    leave_out = shutil.ignore_patterns("*.egg-info", "__pycache__")
-    shutil.copytree(ROOT / "src", source / "src", ignore=leave_out)
+    copy_to(source)
     pip_wheel = ("-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index")
     run(sys.executable, *pip_wheel, ".", "-w", "dist", cwd=source)
     (built,) = (source / "dist").glob("lastlayer-*.whl")
@@ -71,6 +77,25 @@ def test_nothing_is_left_out_of_the_wheel(wheel: Path) -> None:
     }
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("lastlayer/")}
     assert packed == ours
+
+
+def test_a_wheel_of_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    copy_to(tmp_path)
+    (tmp_path / "tests").mkdir()
+    shutil.copy(__file__, tmp_path / "tests")
+    made = "from setuptools.build_meta import build_sdist; build_sdist('dist')"
+    run(sys.executable, "-c", made, cwd=tmp_path)
+    (archive,) = (tmp_path / "dist").glob("lastlayer-*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    top = {path.name for path in source.iterdir()}
+    assert {"src", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff"} <= top
+    assert "tests" not in top
+    made = "from setuptools.build_meta import build_wheel; build_wheel('dist')"
+    run(sys.executable, "-c", made, cwd=source)
+    (again,) = (source / "dist").glob("lastlayer-*.whl")
+    names = [sorted(zipfile.ZipFile(one).namelist()) for one in (wheel, again)]
+    assert names[0] == names[1]
 
 
 def test_the_installed_package_is_not_the_clone(environment: Path) -> None:
