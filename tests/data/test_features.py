@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from lastlayer import load_features
 from lastlayer.core.tensor_files import fingerprint, write_tensors
 from lastlayer.data import Features, FeatureSet, Origin
+from lastlayer.data.from_arrays import assemble
+from lastlayer.data.made_by import refuse_others
 from lastlayer.errors import (
     DataError,
     FileFormatError,
@@ -217,6 +219,21 @@ def test_origin_and_primary_label_are_kept(tmp_path: Path) -> None:
     assert (read.label, read.n_classes) == ("session", 2)
     assert read.origin == data.origin
     assert load_features(str(tmp_path / "no suffix"), label="y").n_classes == 3
+
+
+def test_unit_rows_are_told_of_by_their_origin_and_by_heads_that_learn_them() -> None:
+    third = (Z[:3], {"y": Y[:3]})
+    made, names = assemble({"train": (Z, {"y": Y}), "validation": third, "test": third})
+    data = Features.of_splits(made, names, Origin("d", "backbone", normalisation="authors"))
+    unit = data.unit_rows()
+    assert unit.made_by == {"backbone": "backbone", "normalisation": "authors, rows of length 1"}
+    for name, split in unit.splits.items():
+        expected = torch.nn.functional.normalize(data.splits[name].z)
+        torch.testing.assert_close(split.z, expected)
+        assert split.labels == data.splits[name].labels
+    assert unit.fingerprint != data.fingerprint
+    with pytest.raises(DataError, match="rows of length 1"):
+        refuse_others(data.made_by, unit.made_by)
 
 
 def test_the_label_to_learn_must_be_in_both_splits() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from lastlayer.core import tensor_files
 from lastlayer.core.checks import expect, real
 from lastlayer.core.names import ClassName, class_name, printable
+from lastlayer.core.tensors import unit_rows
 from lastlayer.data.corrections import Corrections, Suspects
 from lastlayer.data.feature_columns import column_names
 from lastlayer.data.feature_set import FeatureSet
@@ -247,6 +248,24 @@ class Features:
             name: replace(split, label=label, check=False) for name, split in self.splits.items()
         }
         return replace(self, **splits)
+
+    def unit_rows(self) -> Self:
+        """Return the same features with each row scaled to length 1; a row of zeros stays.
+
+        Their ``origin`` says so, and heads that are fitted on them remember it.
+
+        >>> data = Features.from_arrays([[3.0, 4.0], [0.0, 2.0]], [0, 1], test=([[0.0, 0.0]], [0]))
+        >>> data.unit_rows().train.z.tolist(), data.unit_rows().test.z.tolist()
+        ([[0.6000000238418579, 0.800000011920929], [0.0, 1.0]], [[0.0, 0.0]])
+        """
+        splits: dict[str, Any] = {
+            name: replace(split, z=unit_rows(split.z).to(split.z.dtype), check=False)
+            for name, split in self.splits.items()
+        }
+        how = ", ".join(filter(None, [self.origin.normalisation, "rows of length 1"]))
+        return replace(
+            self, **splits, origin=replace(self.origin, normalisation=how), fingerprint=""
+        )
 
     def drop(self, suspects: Suspects) -> Self:
         """Return the same features without the training rows of an audit's table, or its file."""
