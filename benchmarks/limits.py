@@ -176,7 +176,6 @@ def row_of(name: str, rows: Rows, device: torch.device, asked_for: argparse.Name
     heads = {
         label: (size, fit)
         for label, size, fit in candidates(z.shape[1], n_classes, asked_for.widths)
-        if len(train[1]) >= int(label.partition("@")[2] or 0)  # as advise does
     }
     fits = references | {label: fit for label, (_, fit) in heads.items()}
     held = {label: accuracy(fit(*train, n_classes), held_rows) for label, fit in fits.items()}

@@ -232,11 +232,11 @@ def test_what_is_slow_is_judged_again_where_nothing_as_able_is_better(monkeypatc
 
 
 def test_wider_maps_are_tried_or_named_with_what_they_would_cost(monkeypatch):
-    """Where there are as many rows as mapped features, and only if nobody asked for heads."""
+    """Where there are enough rows, and only if nobody asked for heads."""
     stream = lay_out(blobs(n=400, noise=2.0), "incremental:2")
     narrow, wide, wider = (f"random_slda@{width}" for width in (40, 60, 1000))
     monkeypatch.setattr("lastlayer.evaluate.judge.all_heads", lambda: ("mean",))
-    monkeypatch.setattr("lastlayer.evaluate.judge.WIDER", (narrow, wide, wider))
+    monkeypatch.setattr("lastlayer.evaluate.judge.WIDER", {narrow: 9, wide: 300, wider: 1000})
     split = splits_of(stream, 0)[0]
     dearest = replace(split, checkpoints=(1,))
     monkeypatch.setattr("lastlayer.evaluate.judge.WIDEST", _cost(narrow, stream, dearest))

@@ -340,8 +340,8 @@ _CARDS = (
         state="counts, means and one scatter of mapped features, the map, float64",
         abilities=Abilities(**_POOLED),
         version=2,  # 0.2 had a map scaled to the first rows, whatever the number of features
-        **_behind_map(refresh=5, offset=0),
-        of_width=partial(_behind_map, 5, 0),
+        **_behind_map(refresh=3, offset=0),
+        of_width=partial(_behind_map, 3, 0),
         colour="#aa00ff",
         marker=(
             "M0.00,-1.10L0.35,-0.35L1.10,0.00L0.35,0.35L0.00,1.10L-0.35,0.35L-1.10,0.00"

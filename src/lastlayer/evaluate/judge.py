@@ -36,9 +36,14 @@ CURVE_ROWS = 400  # held-out rows that make a curve: scoring some heads takes se
 BATCH = 4096  # rows that a head without gradient is given at once
 SMALL = 64 << 20  # bytes of a head that is kept until nothing else runs, to be timed then
 TIMED = 31  # single predictions, of whose times the median is taken
-WIDER = ("random_ridge@5000", "random_slda@5000", "random_ridge@10000", "random_slda@10000")
+WIDER = {  # heads → rows from which they are tried: a map as wide as all rows or wider helps, too
+    "random_ridge@5000": 1250,
+    "random_slda@5000": 1250,
+    "random_ridge@10000": 10_000,
+    "random_slda@10000": 10_000,
+}
 WIDEST = 2.5e12  # multiplications of judging a wider head on a split: a minute of one core
-SLOW = 5e11  # multiplications of judging a head on a split: seconds
+SLOW = 4e11  # multiplications of judging a head on a split: seconds
 SOLVED = 4e12  # multiplications of solving a head once, from which on it is left out: 20 s
 SURE = 3.0  # standard errors by which such a head must be behind to be judged no further
 RATING = 5  # times the work of training is what finding a learning rate takes
@@ -78,7 +83,7 @@ def judge(
 ) -> Judgement:
     """Let candidates learn the stream, and record their predictions for the held-out rows.
 
-    Without ``heads`` all are candidates, and wider maps where there are as many rows and the time
+    Without ``heads`` all are candidates, and wider maps where there are enough rows and the time
     is short. ``seed`` decides which rows are held out, unless ``splits`` says. Of heads trained by
     gradient, those in ``vectors_of`` keep their output vectors, and learning rates that are not in
     ``rates`` are looked for. ``curves`` scores heads along the stream too, in as many splits as
@@ -99,7 +104,7 @@ def judge(
     known = {name: rate for name, rate in (rates or {}).items() if rate is not None}
     left_out = _left_out(stream, parts[0], names, rates_known=bool(rates))
     if heads is None:
-        names = [name for name in names if name not in WIDER or _as_many_rows(name, parts[0])]
+        names = [name for name in names if parts[0].n >= WIDER.get(name, 0)]
         left_out |= _too_slow(stream, names) | _too_wide(stream, parts[0])
     names = [name for name in names if name not in left_out]
     rated = [name for name in names if card_of(name).by_gradient and name not in known]
@@ -182,15 +187,10 @@ def _left_out(
     return found
 
 
-def _as_many_rows(name: str, split: Split) -> bool:
-    """Return whether a wider head learns as many rows as its map has features."""
-    return split.n >= int(card_of(name).options["width"])
-
-
 def _too_wide(stream: Stream, split: Split) -> dict[str, str]:
     """Return the wider heads that are worth a try, but not the wait, and what they would cost."""
     found, speed = {}, 0.0
-    for name in (name for name in WIDER if _as_many_rows(name, split)):
+    for name in (name for name, rows in WIDER.items() if split.n >= rows):
         work = _cost(name, stream, _once(split))
         if work > WIDEST:
             speed = speed or costs.measured_speed(torch.device("cpu"))
