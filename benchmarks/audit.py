@@ -7,10 +7,13 @@
 
 DIR is what `python -m benchmarks.regret_sets` makes. Five in a hundred labels are changed, at
 random or to the most similar class, and every method ranks all rows: AUROC of the changed ones, how
-many of as many first rows are, and the time, on one thread. cleanlab (PyPI) ranks by its own scores
-of probabilities from five-fold cross-validation, by logistic regression or by 10 nearest
-neighbours. FOLDER holds CIFAR-10_human.pt and CIFAR-100_human.pt (CIFAR-10N, CIFAR-100N) and
-cifar10h-counts.npy. --scale writes a features file, which --audit FILE audits in a fresh process.
+many of as many first rows are, and the processor time, all on one thread; what takes less than a
+second is run three times, and the least time counts. cleanlab (PyPI) ranks by its own scores of
+probabilities from five-fold cross-validation, by logistic regression or by 10 nearest neighbours;
+it counts nothing and looks for no copies, and the audit's time has all of this. FOLDER holds
+CIFAR-10_human.pt and CIFAR-100_human.pt (github.com/UCSC-REAL/cifar-10-100n, in data) and
+cifar10h-counts.npy (github.com/jcpeterson/cifar-10h, in data). --scale writes a features file,
+which --audit FILE audits in a fresh process.
 """
 
 import argparse
@@ -20,7 +23,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,6 +35,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 import lastlayer as ll
@@ -44,9 +48,20 @@ APART = (0.4, 0.6, 1.0)
 OURS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "slda": ("slda", {}),
     "qda": ("qda", {}),
-    "random_slda": ("random_slda", {"width": 500}),
+    "random_slda, width 500": ("random_slda", {"width": 500}),
 }
+SHORT = 1.0  # seconds: what takes less is run three times
 Rows = tuple[Tensor, Tensor]
+
+
+class Case(NamedTuple):
+    """How well and how fast a method ranks wrong labels, and what it counts."""
+
+    auroc: float
+    precision: float
+    seconds: float  # of processor time
+    counted: str = ""
+    held: bool | None = None  # whether the interval has the number of wrong labels
 
 
 def bundled(name: str, label: str | None = None) -> Rows:
@@ -116,8 +131,13 @@ def rivals() -> dict[str, Any]:
 
 
 def timed(work: Callable[..., Any], *args: Any) -> tuple[Any, float]:
-    start = time.perf_counter()
-    return work(*args), time.perf_counter() - start
+    """Return what some work gives, and its processor time."""
+    took: list[float] = []
+    while not took or (min(took) < SHORT and len(took) < 3):
+        start = time.process_time()
+        found = work(*args)
+        took.append(time.process_time() - start)
+    return found, min(took)
 
 
 def judged(scores: Tensor, wrong: Tensor) -> tuple[float, float]:
@@ -126,62 +146,99 @@ def judged(scores: Tensor, wrong: Tensor) -> tuple[float, float]:
     return roc_auc_score(wrong, scores), float(wrong[first].double().mean())
 
 
+def cases(z: Tensor, y: Tensor, wrong: Tensor) -> dict[str, Case]:
+    """Let every method rank rows of which some are wrong."""
+    found = {}
+    for method, (head, options) in OURS.items():
+        (scores, audit), took = timed(ours, z, y, head, options)
+        low, high = audit.interval
+        counted = f"{audit.wrong:.0f} ({low:.0f} to {high:.0f})"
+        held = low <= int(wrong.sum()) <= high
+        found[method] = Case(*judged(scores, wrong), took, counted, held)
+    for method, model in rivals().items():
+        scores, took = timed(cleanlab, z, y, model)
+        found[method] = Case(*judged(scores, wrong), took)
+    return found
+
+
+def table(found: dict[str, dict[str, Case]], say: Callable[[str], None]) -> None:
+    """Write all cases: how well each method ranks, how long it takes, and what it counts."""
+    methods = [*OURS, *rivals()]
+    for title, methods_of, cell in (
+        ("AUROC, precision", methods, lambda case: f"{case.auroc:.3f}, {case.precision:.2f}"),
+        ("Processor time, s", methods, lambda case: f"{case.seconds:.3g}"),
+        ("Counted", [*OURS], lambda case: case.counted),
+    ):
+        say(f"\n{title}\n")
+        say(f"| labels | {' | '.join(methods_of)} |")
+        say(f"|---|{'---:|' * len(methods_of)}")
+        for name, by in found.items():
+            say(f"| {name} | {' | '.join(cell(by[method]) for method in methods_of)} |")
+
+
+def summary(found: dict[str, dict[str, Case]], say: Callable[[str], None]) -> None:
+    """Write in how many cases each method of ours is at least as good, or five times as fast."""
+    n = len(found)
+    say(f"\nOf {n} cases\n")
+    say("| | beside | AUROC at least | precision at least | a fifth of the time | time, median |")
+    say("|---|---|---:|---:|---:|---:|")
+    for method in OURS:
+        for rival in rivals():
+            pairs = [(by[method], by[rival]) for by in found.values()]
+            ratios = [our.seconds / its.seconds for our, its in pairs]
+            counts = (
+                sum(our.auroc >= its.auroc for our, its in pairs),
+                sum(our.precision >= its.precision for our, its in pairs),
+                sum(ratio <= 0.2 for ratio in ratios),
+            )
+            numbers = " | ".join(str(count) for count in counts)
+            say(f"| {method} | {rival} | {numbers} | {np.median(ratios):.2f} |")
+        held = sum(bool(by[method].held) for by in found.values())
+        say(f"| {method} | its interval has the number: {held} | | | | |")
+
+
 def planted(folder: Path | None, most: int, say: Callable[[str], None]) -> None:
-    say("| set | rows | errors | method | AUROC | precision | seconds | counted | interval |")
-    say("|---|---:|---|---|---:|---:|---:|---:|---|")
+    found = {}
     for name, read in streams(folder):
         z, truth = read()
         rows = torch.randperm(len(z), generator=torch.Generator().manual_seed(0))[:most]
         z, truth = z[rows], truth[rows].unique(return_inverse=True)[1]
+        size = f"{len(z):,} × {z.shape[1]}, {int(truth.max()) + 1} classes"
         for kind in ("random", "similar"):
             y = change(z, truth, kind, seed=1)
             wrong = y != truth
-            say_of = f"| {name} | {len(z)} | {int(wrong.sum())} {kind} |"
-            for method, (head, options) in OURS.items():
-                (scores, found), took = timed(ours, z, y, head, options)
-                auroc, precision = judged(scores, wrong)
-                low, high = found.interval
-                about = f"{found.wrong:.0f} | {low:.0f} to {high:.0f} |"
-                say(f"{say_of} {method} | {auroc:.4f} | {precision:.3f} | {took:.2f} | {about}")
-            for method, model in rivals().items():
-                scores, took = timed(cleanlab, z, y, model)
-                auroc, precision = judged(scores, wrong)
-                say(f"{say_of} {method} | {auroc:.4f} | {precision:.3f} | {took:.2f} | | |")
+            found[f"{name} ({size}), {int(wrong.sum())} {kind}"] = cases(z, y, wrong)
+            print(name, kind, flush=True)
+    table(found, say)
+    summary(found, say)
 
 
 def human(folder: Path, say: Callable[[str], None]) -> None:
     """Rank labels that people gave against those of the data set, and the other way round."""
-    say("| labels | rows | wrong | method | AUROC | precision | seconds | counted | interval |")
-    say("|---|---:|---:|---|---:|---:|---:|---:|---|")
     made = (np.core.multiarray._reconstruct, "numpy.core.multiarray._reconstruct")
-    safe = [np.ndarray, np.dtype, made, *_dtypes()]
-    with torch.serialization.safe_globals(safe):
+    with torch.serialization.safe_globals([np.ndarray, np.dtype, made, *_dtypes()]):
         ten = torch.load(folder / "CIFAR-10_human.pt", weights_only=True)
         hundred = torch.load(folder / "CIFAR-100_human.pt", weights_only=True)
     z, y = bundled("cifar10")
-    assert np.array_equal(ten["clean_label"], y.numpy())
-    cases = [
-        (f"CIFAR-10N {name}", z, torch.from_numpy(ten[name]).long(), y)
-        for name in ("aggre_label", "random_label1", "worse_label")
-    ]
     fine, its = bundled("cifar100", "fine")
-    order = torch.from_numpy(hundred["clean_label"]).long()
-    assert torch.equal(order, its)
-    cases.append(("CIFAR-100N", fine, torch.from_numpy(hundred["noisy_label"]).long(), its))
+    assert np.array_equal(ten["clean_label"], y.numpy())
+    assert np.array_equal(hundred["clean_label"], its.numpy())
+    given = {
+        f"CIFAR-10N, {name}": (z, torch.from_numpy(ten[name]).long(), y)
+        for name in ("aggre_label", "random_label1", "worse_label")
+    }
+    given["CIFAR-100N"] = (fine, torch.from_numpy(hundred["noisy_label"]).long(), its)
     counts = np.load(folder / "cifar10h-counts.npy")
     test = ll.load_features("cifar10").test
     votes = torch.from_numpy(counts.argmax(axis=1))
-    cases.append(("CIFAR-10 test, against most of 50 votes", test.z.float(), test.y, votes))
-    for name, z, given, truth in cases:
-        wrong = given != truth
-        for method, (head, options) in OURS.items():
-            (scores, found), took = timed(ours, z, given, head, options)
-            auroc, precision = judged(scores, wrong)
-            low, high = found.interval
-            say(
-                f"| {name} | {len(z)} | {int(wrong.sum())} | {method} | {auroc:.4f} | "
-                f"{precision:.3f} | {took:.1f} | {found.wrong:.0f} | {low:.0f} to {high:.0f} |"
-            )
+    given["CIFAR-10's test labels, against most of 50 votes"] = (test.z.float(), test.y, votes)
+    found = {}
+    for name, (rows, label, truth) in given.items():
+        wrong = label != truth
+        found[f"{name}: {int(wrong.sum()):,} of {len(label):,}"] = cases(rows, label, wrong)
+        print(name, flush=True)
+    table(found, say)
+    summary(found, say)
 
 
 def _dtypes() -> list[Any]:
@@ -245,9 +302,9 @@ def audited(file: Path, say: Callable[[str], None]) -> None:
 
     watching = threading.Thread(target=watch, daemon=True)
     watching.start()
-    began = time.process_time()
-    found, took = timed(ll.audit, file)
-    busy = time.process_time() - began
+    began, busy = time.perf_counter(), time.process_time()
+    found = ll.audit(file)
+    took, busy = time.perf_counter() - began, time.process_time() - busy
     done.set()
     say(f"{file.name}: {took:.0f} s, {busy:.0f} s of one core, {most[0] / 2**20:.2f} GB of its own")
     say(found.sentences[0])
@@ -276,6 +333,7 @@ def main() -> None:
             with asked.out.open("a") as out:
                 out.write(f"{line}\n")
 
+    threadpool_limits(asked.threads)
     if asked.human is not None:
         human(asked.human, say)
     elif asked.coverage is not None:

@@ -26,7 +26,8 @@ def test_wrong_labels_are_found_and_left_out(
     assert run(monkeypatch, asked) == 0
     said = capsys.readouterr().out
     assert "of 300 labels are wrong" in said
-    assert "note: There is no other split" in said
+    assert "The range assumes that mistakes hit all rows of a class alike." in said
+    assert "note: No other split has labels" in said
     suspects = pl.read_csv("suspects.csv")
     assert set(suspects["row"]) == set(wrong)
     assert all(suspects["suggestion"] == pl.Series([frame["species"][i] for i in suspects["row"]]))
@@ -34,9 +35,13 @@ def test_wrong_labels_are_found_and_left_out(
     assert "<h2" in Path("audit.html").read_text(encoding="utf-8")
     fit = "fit wrong.csv --label species --head slda --force --out head.safetensors"
     assert run(monkeypatch, f"{fit} --drop suspects.csv") == 0
-    assert "on 290 rows" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "left out 10 rows of suspects.csv" in said
+    assert "on 290 rows" in said
     assert run(monkeypatch, f"{fit} --relabel suspects.csv") == 0
-    assert "on 300 rows" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "relabelled 10 rows of suspects.csv" in said
+    assert "on 300 rows" in said
     counts = dict(frame["species"].value_counts().rows())
     clf = ll.HeadClassifier.load("head.safetensors")
     assert dict(zip(clf.labels_.names, clf.head_.class_counts.tolist(), strict=True)) == counts
@@ -74,12 +79,15 @@ def test_rows_to_label_next_are_written(
     pool.write_csv("pool.csv")
     asked = "next h.safetensors pool.csv --embedding z_* --count 7 --id name --out to-label.csv"
     assert run(monkeypatch, asked) == 0
-    assert "7 rows to label" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "7 rows to label, the most useful first" in said
+    assert "'label' is the head's own guess" in said
     chosen = pl.read_csv("to-label.csv")
     assert chosen.columns == ["row", "name", "label", "margin"]
     assert (chosen["row"] == chosen["name"]).all()
     cold = "next none pool.csv --embedding z_* --count 3 --out cold.csv"
     assert run(monkeypatch, cold) == 0
+    assert "guess" not in capsys.readouterr().out
     assert pl.read_csv("cold.csv").columns == ["row"]
     assert run(monkeypatch, cold.replace("none", "slda") + " --force") == 1
     assert "expected a lastlayer head file at slda" in " ".join(capsys.readouterr().err.split())

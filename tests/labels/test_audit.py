@@ -117,6 +117,14 @@ def test_features_that_know_the_labels_are_warned_of() -> None:
     assert blind.known.left_out > blind.known.other + 0.2
 
 
+def test_a_few_rows_of_another_split_tell_nothing() -> None:
+    drawn = draw(800, 4, 8, apart=1.0)
+    z, y = drawn.z[:1], (drawn.y[:1] + 1) % 4
+    found = ll.audit(ll.Features.from_arrays(drawn.z, drawn.y, test=(z, y)))
+    assert found.known.other == 0.0
+    assert not any("blind" in text for text in found.warnings)
+
+
 def test_features_that_cannot_tell_are_warned_of() -> None:
     random = torch.Generator().manual_seed(0)
     z, y = torch.randn(300, 5, generator=random), torch.randint(3, (300,), generator=random)
@@ -143,7 +151,7 @@ def test_a_table_needs_no_test_rows_and_keeps_its_columns(tmp_path: Path) -> Non
     found = ll.audit(tmp_path / "birds.parquet", label="species", id="name")
     assert found.table.columns == ["row", "name", "label", "suggestion", "score", "wrong"]
     assert (found.table["name"] == "n" + found.table["row"].cast(pl.String)).all()
-    assert any("no other split" in text for text in found.warnings)
+    assert any("No other split" in text for text in found.warnings)
     assert found.label == "species"
 
 

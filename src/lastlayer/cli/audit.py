@@ -11,6 +11,8 @@ from lastlayer.cli.out import prepare, prepare_table, write_table
 from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
 
+DIGITS = 6  # of a probability in the table
+
 
 @app.command(rich_help_panel=DATA)
 @stopping("nothing was written")
@@ -21,7 +23,9 @@ def audit(
     ] = None,
     label: options.Label = None,
     embedding: options.Embedding = None,
-    rows: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
+    rows: Annotated[
+        str, typer.Option(help="The split to audit: train, validation or test.")
+    ] = "train",
     head: Annotated[
         str,
         typer.Option(
@@ -42,13 +46,20 @@ def audit(
         ),
     ] = None,
     score: Annotated[
-        str, typer.Option(help="How rows are ranked: noise, confidence or margin.")
+        str,
+        typer.Option(
+            help="How rows are ranked: noise (how probable it is that the label is wrong), "
+            "confidence (how improbable the label is) or margin (how much more probable another "
+            "label is)."
+        ),
     ] = "noise",
     seed: options.Seed = 0,
     page: options.Page = None,
     force: options.Force = False,
 ) -> None:
-    """Find labels that all other rows contradict, and say how many are wrong. Changes nothing."""
+    """Find labels that the other rows contradict, and say how many are wrong. Changes nothing."""
+    import polars as pl
+
     from lastlayer.estimator import fitting
     from lastlayer.labels import audit as find
 
@@ -83,7 +94,7 @@ def audit(
         print(f"note: {warning}")
     if out is not None:
         suspects = found.suspects if count is None else found.worst(count)
-        write_table(suspects, out)
+        write_table(suspects.with_columns(pl.col("score", "wrong").round(DIGITS)), out)
         print(f"wrote {out}: {suspects.height} rows")
     if page is not None:
         found.page(page)

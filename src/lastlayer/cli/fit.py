@@ -80,6 +80,7 @@ def fit(
 
     With shards, rerun after a kill to resume.
     """
+    from lastlayer.data.corrections import Corrections
     from lastlayer.data.rows import corrected, read_rows
     from lastlayer.estimator import HeadClassifier, fitting
 
@@ -123,6 +124,9 @@ def fit(
         rmtree(folder, ignore_errors=True)
     if not (further or like or sharded or lr or feature_scale):
         print(_about_length(clf.head_, found[0].z), end="")
+    for did, suspects in (("left out", drop), ("relabelled", relabel)):
+        if suspects is not None:
+            print(f"{did} {count(len(Corrections.read(suspects).rows), 'row')} of {suspects}")
     rows_read = None if sharded else sum(len(part.z) for part in found)
     _say_trained(clf, rows_read, further, said, held_out=calibration is not None)
     say_written(place)

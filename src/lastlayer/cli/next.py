@@ -15,7 +15,7 @@ from lastlayer.core.progress import bar
 @stopping("nothing was written")
 def next_(
     head: Annotated[
-        str, typer.Argument(help="The file of a head, or none where there is no head yet.")
+        str, typer.Argument(help="The file of a head, or 'none' if there is no head yet.")
     ],
     pool: Annotated[
         str, typer.Argument(help="Rows without labels, in any form that predict takes.")
@@ -25,8 +25,8 @@ def next_(
     strategy: Annotated[
         str | None,
         typer.Option(
-            help="informative (the default), margin, random or coverage (the default without a "
-            "head)."
+            help="informative (the default: unsure and unlike one another), margin (the least "
+            "sure), random, or coverage (the default without a head: typical of the pool)."
         ),
     ] = None,
     rows: options.Rows = "all",
@@ -36,7 +36,7 @@ def next_(
     accept_features: options.AcceptFeatures = False,
     force: options.Force = False,
 ) -> None:
-    """Choose the rows of a pool that teach a head most, none of them like another."""
+    """Choose which rows of a pool to label next, so that a head learns most from them."""
     from lastlayer.estimator import fitting
     from lastlayer.labels import next_rows
 
@@ -49,4 +49,6 @@ def next_(
             seed=seed, accept_features=accept_features, progress=tell,
         )  # fmt: skip
     write_table(chosen, out)
-    print(f"wrote {out}: {chosen.height} rows to label")
+    print(f"wrote {out}: {chosen.height} rows to label, the most useful first")
+    if file is not None:
+        print("'label' is the head's own guess, 'margin' how sure it is, from 0 to 1")

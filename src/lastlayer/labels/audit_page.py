@@ -54,16 +54,18 @@ def _found(audit: "Audit") -> Section:
 
 def _worst(audit: "Audit") -> Section:
     shown = audit.worst(MOST)
+    score = [] if shown["score"].equals(shown["wrong"], null_equal=True) else ["score"]
     columns = [name for name in shown.columns if name not in ("score", "wrong")]
     pictures = _Shown()
     cells = [
         [_cell(row[name], pictures if name == audit.show else None) for name in columns]
-        + [number(row["score"], digits=3), number(100 * row["wrong"], digits=1)]
+        + [number(row[name], digits=3) for name in score]
+        + [number(100 * row["wrong"], digits=1)]
         for row in shown.to_dicts()
     ]
     marked = [place for place, wrong in enumerate(shown["wrong"]) if wrong > 0.5]
     caption = f"The {shown.height} most suspicious rows; marked: more probably wrong than right"
-    header = [*columns, "score", "wrong, %"]
+    header = [*columns, *score, "wrong, %"]
     table = Table(("worst",), caption, header, cells, marked=marked)
     return Section("worst", "The worst rows", tables=[table])
 
@@ -127,7 +129,7 @@ def _copies(audit: "Audit") -> Section | None:
     caption = "Rows that are alike and have different labels; distance 0: exact copies"
     header = ("row", "label", "other row", "its label", "distance")
     table = Table(("copies",), caption, header, cells)
-    said = "The distance is a share of the usual distance of two rows of a class."
+    said = "The distance is a share of the usual distance between two rows of a class."
     return Section("copies", "Copies with different labels", [said], tables=[table])
 
 
@@ -155,14 +157,14 @@ def _judged(audit: "Audit") -> Section:
     said = [
         f"{audit.head} learned all rows; each was then answered as if it, and its copies with the "
         "same label, had not been learned: in closed form, without fitting again.",
-        "Answers are divided by a temperature until they agree with the labels as probabilities.",
+        "Logits are divided by a temperature, so that they agree with the labels as probabilities.",
         f"The noise model: a label is wrong with probability {audit.noise['rate']:.2%}, whatever "
         f"the row; {1 - audit.noise['alike']:.0%} of wrong labels are any other class, each as "
-        "likely, the others one that the class is confused with. What contradicts a row that is "
-        "otherwise clear counts as noise, what lies between classes that overlap does not. "
-        "Without such a model noise and overlap cannot be told apart.",
-        "The interval holds 95 times in 100 if the model does: mistakes that always go to the most "
-        "similar class look like overlap, and are then counted too low; rows that the head cannot "
-        "describe look like noise.",
+        "likely, the others one that the class is confused with. A label that contradicts an "
+        "otherwise clear row counts as a mistake; one between classes that overlap does not. "
+        "Without such a model mistakes and overlap cannot be told apart.",
+        "The range holds 95 times in 100 if the model does. Mistakes that always go to the most "
+        "similar class look like overlap, and are counted too low; rows that the head cannot "
+        "describe look like mistakes, and are counted too high.",
     ]
     return Section("judged", "How it was judged", said, listed=True)

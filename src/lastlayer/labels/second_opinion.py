@@ -20,7 +20,7 @@ NEIGHBOURS = 10
 FEWEST, WORK = 1000, 1 << 32  # rows whose neighbours are asked, or as many as take so many products
 AMONG = 1 << 17  # rows at most that neighbours are looked for among, any ones
 CLEARLY = 3.0  # by which the log likelihood of pairs that are counted must be better
-_BLOCK = 1 << 22  # distances at once
+_ASKED, _BLOCK = 1000, 1 << 22  # rows, and distances, at once
 
 
 class Beside(NamedTuple):
@@ -87,11 +87,25 @@ def votes(z: Tensor, y: Tensor, group: Tensor, rows: Tensor) -> Tensor:
     if len(z) > AMONG:
         order = torch.randperm(len(z), generator=torch.Generator().manual_seed(0))
         among = order[:AMONG].sort().values
-    k = min(NEIGHBOURS, len(among) - 1)
     middle = z[rows].double().mean(dim=0)
+    found = torch.zeros(len(rows), int(y.max()) + 1, dtype=torch.float64)
+    for place in torch.arange(len(rows)).split(_ASKED):
+        near, apart = _nearest(z, group, rows[place], among, middle)
+        said = torch.zeros(len(place), found.shape[1], dtype=torch.float64)
+        found[place] = said.scatter_add_(1, y[near], apart.isfinite().double())
+    return (found + 0.5).log()
+
+
+def _nearest(
+    z: Tensor, group: Tensor, rows: Tensor, among: Tensor, middle: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the nearest rows (m, NEIGHBOURS) of another group, and how far they are.
+
+    Where there are too few, some are infinitely far.
+    """
+    k = min(NEIGHBOURS, len(among) - 1)
     asked = (z[rows].double() - middle).float()
-    best = torch.full((len(rows), k), torch.inf)
-    labels = torch.full((len(rows), k), -1)
+    best, nearest = torch.full((len(rows), k), torch.inf), torch.zeros(len(rows), k).long()
     for part in among.split(max(_BLOCK // max(len(rows), z.shape[1]), k)):
         others = (z[part].double() - middle).float()
         apart = torch.addmm(others.square().sum(dim=1), asked, others.mT, alpha=-2)
@@ -100,10 +114,8 @@ def votes(z: Tensor, y: Tensor, group: Tensor, rows: Tensor) -> Tensor:
         apart[:, own] = apart[:, own].masked_fill_(copies, torch.inf)
         near = apart.topk(min(k, len(part)), dim=1, largest=False)
         best, place = torch.cat([best, near.values], dim=1).topk(k, dim=1, largest=False)
-        labels = torch.cat([labels, y[part][near.indices]], dim=1).gather(1, place)
-    found = torch.zeros(len(rows), int(y.max()) + 1, dtype=torch.float64)
-    found.scatter_add_(1, labels.clamp(min=0), best.isfinite().double())
-    return (found + 0.5).log()
+        nearest = torch.cat([nearest, part[near.indices]], dim=1).gather(1, place)
+    return nearest, best
 
 
 def counted(logits: Tensor, y: Tensor) -> Tensor:

@@ -11,36 +11,39 @@ if TYPE_CHECKING:
     from lastlayer.labels.findings import Audit, Known
 
 BLIND = 0.02  # by which left-out rows may be right more often than other rows, beyond chance
-FEW_RIGHT = 0.5  # of left-out rows: if no more are right, most of what looks like noise is none
+FEW_RIGHT = 0.5  # of left-out rows: if no more are right, the count may be far off
+ASSUMED = (
+    "The range assumes that mistakes hit all rows of a class alike. Mistakes between similar "
+    "classes are counted too low, and rows that the head does not describe well too high: on "
+    "real data the true number is often outside."
+)
 
 
 def sentences(audit: "Audit") -> tuple[str, ...]:
     """Return what was found, what matters most first."""
     n, (low, high) = audit.table.height, audit.interval
-    limit = audit.known.left_out < FEW_RIGHT
-    about = "At most about" if limit else "About"
+    about = "Very roughly" if audit.known.left_out < FEW_RIGHT else "About"
     said = [
-        f"{about} {audit.wrong:.0f} of {n} labels are wrong ({low:.0f} to {high:.0f}, if noise is "
-        f"as the model says); {audit.suspects.height} are more probably wrong than right.",
-        f"Rows that were left out are right {audit.known.left_out:.1%} of the time.",
+        f"{about} {audit.wrong:,.0f} of {n:,} labels are wrong ({low:,.0f} to {high:,.0f}); "
+        f"{audit.suspects.height:,} are more probably wrong than right.",
+        ASSUMED,
+        f"Predicted from the other rows, {audit.known.left_out:.1%} of rows get the label that "
+        "they have.",
     ]
     if audit.confusion.height and audit.confusion["rows"][0] >= 1:
         label, truth, rows = audit.confusion.row(0)
-        said.append(f"Most often, rows of '{truth}' are labelled '{label}': about {rows:.0f}.")
+        said.append(f"Most often, rows of '{truth}' are labelled '{label}': about {rows:,.0f}.")
     exact = int((audit.duplicates["distance"] == 0).sum())
-    near = audit.duplicates.height - exact
-    if exact or near:
-        have = "row has" if exact == 1 else "rows have"
-        said.append(
-            f"{exact} {have} an exact copy with another label, and {near} of the worst ones "
-            "nearly a copy."
-        )
+    if exact:
+        said.append(f"Pairs of exact copies with different labels: {exact:,}.")
+    if near := audit.duplicates.height - exact:
+        said.append(f"Pairs of near copies with different labels, among the worst: {near:,}.")
     if far := audit.strange.height:
-        said.append(f"{far} {'row is' if far == 1 else 'rows are'} far from every class.")
+        said.append(f"Rows far from every class: {far:,}.")
     for one, other, told_apart in audit.same.head(3).rows():
         said.append(
-            f"'{one}' and '{other}' may be one class: {told_apart:.0%} of their rows are nearer to "
-            "their own."
+            f"'{one}' and '{other}' may be one class: only {told_apart:.0%} of their rows are "
+            "closer to their own."
         )
     return tuple(said)
 
@@ -52,15 +55,15 @@ def warnings(
     said = []
     if not beside.confirms:
         said.append(
-            f"{head} alone would count {wrong:.0f} wrong labels, which the nearest "
-            f"neighbours of {beside.rows} rows do not confirm: it does not describe these rows "
-            "well. The count is by both; the order of rows is by the head. Try another one, such "
-            "as random_slda, knn or qda."
+            f"{head} alone would count {wrong:,.0f} wrong labels, but the nearest neighbours of "
+            f"{beside.rows:,} rows do not confirm this: it does not describe these rows well. The "
+            "count is by both, the order of rows by the head. Try another one, such as "
+            "random_slda, knn or qda."
         )
     if known.left_out < FEW_RIGHT:
         said.append(
-            f"Only {known.left_out:.1%} of left-out rows are right: what these features do not "
-            "show looks like noise, so the count is an upper limit, and little more."
+            f"Only {known.left_out:.1%} of left-out rows are right: either many labels are wrong, "
+            "or these features do not show the classes. The count may be far off, either way."
         )
     guess = float(counts.max()) / float(counts.sum())
     if _is_no_better(known.left_out, known.rows, guess):
@@ -78,8 +81,8 @@ def warnings(
         )
     if known.other is None:
         said.append(
-            "There is no other split with labels, so it was not measured whether the features know "
-            "these labels: an audit by a network that was trained on them finds nothing."
+            "No other split has labels, so it was not checked whether the features come from a "
+            "network that was trained on these labels. If they do, the audit finds next to nothing."
         )
     if alone:
         said.append(
@@ -93,10 +96,10 @@ def warnings(
 
 
 def _chance(known: "Known") -> float:
-    """Return by how much two shares of one kind of row differ at most, 999 times in 1,000."""
-    other = known.other or 0.0
-    spread = known.left_out * (1 - known.left_out) / known.rows + other * (1 - other) / known.others
-    return 3.1 * math.sqrt(spread)
+    """Return by how much shares of rows that are alike differ at most, 999 times in 1,000."""
+    hits = known.left_out * known.rows + (known.other or 0.0) * known.others
+    right = hits / (known.rows + known.others)
+    return 3.1 * math.sqrt(right * (1 - right) * (1 / known.rows + 1 / known.others))
 
 
 def _is_no_better(right: float, n: int, guess: float) -> bool:

@@ -276,8 +276,8 @@ def say_moved(classes: dict[str, Finding], n_classes: int) -> list[str]:
         said.append(f"{name}, {_since(found, 'its own')}: {'; '.join(_how(found))}.")
     source = "look at the source of the inputs, since so many moved at once; then "
     said.append(
-        f"To do: {source if 2 * len(names) > n_classes > 2 else ''}collect labels of "
-        f"{few}, learn them, recalibrate."
+        f"To do: {source if 2 * len(names) > n_classes > 2 else ''}label new rows "
+        f"of {few}, learn them, then recalibrate."
     )
     return said
 
