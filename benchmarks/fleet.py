@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.evaluate.costs import default_memory
-from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch
-from lastlayer.evaluate.fleet_plan import Job, plan
+from lastlayer.evaluate.fleet import Job, Member, Stepper, epoch_of_batches, launch, plan
 from lastlayer.evaluate.pool import BATCH_SIZE, Pool, Rules, Schedule
 from lastlayer.heads.gradient.descent import CLIP, MOMENTUM
 from lastlayer.layers import LAYERS, MASKS, masked_cross_entropy

@@ -10,8 +10,15 @@ import torch
 
 import lastlayer as ll
 from lastlayer.evaluate.costs import default_memory
-from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch, train_fleet
-from lastlayer.evaluate.fleet_plan import Job, plan
+from lastlayer.evaluate.fleet import (
+    Job,
+    Member,
+    Stepper,
+    epoch_of_batches,
+    launch,
+    plan,
+    train_fleet,
+)
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score
 from lastlayer.heads.head import Preset
 from lastlayer.layers import LAYERS, MASKS

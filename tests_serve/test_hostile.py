@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import PATIENCE, Service, made_up, running, save_head, wait_for
-from lastlayer.live.service import protocol
+from lastlayer.live.service import server
 
 Z, Y = made_up(40, 1)
 HEADER = "POST /learn HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -119,7 +119,7 @@ def test_a_thousand_who_say_nothing(service: Service) -> None:
         for _ in range(20):
             assert service.ask("/predict", {"rows": Z[:1].tolist()})[0] == 200
         held = len(os.listdir(f"/proc/{service.process.pid}/fd"))
-        assert held < protocol.MOST_CONNECTIONS + 100
+        assert held < server.MOST_CONNECTIONS + 100
         wait_for(lambda: len(os.listdir(f"/proc/{service.process.pid}/fd")) < 100)
 
 

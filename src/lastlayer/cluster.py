@@ -193,10 +193,10 @@ class Cluster:
 
 def _alone(do: Callable[..., Any], *arguments: Any) -> Any:
     """Work with one thread; further cores of a task are for processes that decode."""
-    import torch  # noqa: PLC0415  (not needed to connect)
+    from lastlayer.core.threads import one_thread  # noqa: PLC0415  (PyTorch: not to connect)
 
-    torch.set_num_threads(1)
-    return do(*arguments)
+    with one_thread():
+        return do(*arguments)
 
 
 def _knock(address: str) -> None:

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from lastlayer.errors import OptionError
 from lastlayer.evaluate import fleet as fleet_module
 from lastlayer.evaluate.costs import member_bytes
-from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch, train_fleet
-from lastlayer.evaluate.fleet_plan import Job, plan
+from lastlayer.evaluate.fleet import (
+    Job,
+    Member,
+    Stepper,
+    epoch_of_batches,
+    launch,
+    plan,
+    train_fleet,
+)
 from lastlayer.evaluate.pool import Pool, Rules, Schedule
 from lastlayer.heads.head import Preset
 from lastlayer.layers import LAYERS, MASKS

@@ -15,7 +15,7 @@ import lastlayer as ll
 from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.evaluate.fleet import Member, Stepper, epoch_of_batches, launch
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, shuffled_batches
-from lastlayer.heads.gradient.initial import initial_parameters
+from lastlayer.heads.gradient.members import initial_parameters
 from lastlayer.layers import MASKS
 
 SEED = 1

@@ -10,9 +10,10 @@ import torch
 import lastlayer as ll
 from lastlayer import catalogue
 from lastlayer.evaluate.costs import RETRAINED
-from lastlayer.evaluate.judge import _cost, _too_slow, checkpoints_of, judge, learn
+from lastlayer.evaluate.judge import BATCH, _cost, _too_slow, checkpoints_of, judge
 from lastlayer.evaluate.rates import thinned, work_of
 from lastlayer.evaluate.stream import Split, feature_scale, lay_out, splits_of
+from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import make_head
 from sizes import Sizes
 from small_streams import blobs
@@ -43,7 +44,7 @@ def test_a_head_is_judged_as_it_would_be_alone():
         for split, answers in zip(judgement.splits, judgement.verdicts[head].answers, strict=True):
             alone = make_head(head, in_features=6)
             for rows in split.tasks:
-                learn(alone, stream, rows)
+                learn_rows(alone, stream.z, stream.y, rows.split(BATCH))
             assert torch.equal(alone.predict(stream.z[split.held]), answers)
 
 

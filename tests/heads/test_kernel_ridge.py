@@ -19,7 +19,12 @@ from lastlayer.catalogue.head_cards import HEADS
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads import KernelRidgeHead, load_head
 from lastlayer.heads.neighbours import kernel_factor
-from lastlayer.heads.neighbours.choose_kernel import PENALTIES, choose, left_out, sample
+from lastlayer.heads.neighbours.kernel_ridge import (
+    PENALTIES,
+    choose_kernel,
+    different_rows,
+    errors_without,
+)
 
 FIXED = {"bandwidth": 2.0, "penalty": 0.05}
 
@@ -73,43 +78,45 @@ def test_errors_left_out_are_those_of_leaving_out() -> None:
             head = learned(z[~held], y[~held], bandwidth=1.5, penalty=penalty)
             error += float(np.square(targets[held] - head(one[None]).numpy()).sum())
         expected.append(error)
-    found = sample(z, y, 3)
+    found = different_rows(z, y, 3)
     mixed = (found.targets * (1 - found.targets)).sum(dim=1) @ found.times
     np.testing.assert_allclose(
-        np.array(left_out(found, 1.5, penalties)) + float(mixed), expected, rtol=1e-9
+        np.array(errors_without(found, 1.5, penalties)) + float(mixed), expected, rtol=1e-9
     )
 
 
 def test_bandwidth_and_penalty_are_the_best_of_the_grid_and_the_same_in_any_order() -> None:
     z, y = rows(90)
-    found = sample(z, y, 3)
-    bandwidth, penalty = choose(found)
+    found = different_rows(z, y, 3)
+    bandwidth, penalty = choose_kernel(found)
     errors = {
         (k, p): error
         for k in range(-4, 9)
-        for p, error in zip(PENALTIES, left_out(found, 2 ** (k / 2), PENALTIES), strict=True)
+        for p, error in zip(PENALTIES, errors_without(found, 2 ** (k / 2), PENALTIES), strict=True)
     }
     best = min(errors, key=lambda key: errors[key])
     assert (bandwidth, penalty) == (pytest.approx(2 ** (best[0] / 2)), best[1])
     for again in (torch.arange(89, -1, -1), torch.randperm(90)):
-        assert choose(sample(z[again], y[again], 3)) == (bandwidth, penalty)
+        assert choose_kernel(different_rows(z[again], y[again], 3)) == (bandwidth, penalty)
     # One of the two may be given, and stays.
-    assert choose(found, penalty=0.5)[1] == 0.5
-    assert choose(found, bandwidth=0.7)[0] == 0.7
+    assert choose_kernel(found, penalty=0.5)[1] == 0.5
+    assert choose_kernel(found, bandwidth=0.7)[0] == 0.7
 
 
 def test_of_many_rows_those_with_the_smallest_hashes_are_looked_at() -> None:
     z, y = rows(300)
-    one = sample(z, y, 3, most=50)
+    one = different_rows(z, y, 3, most=50)
     order = torch.randperm(300)
-    other = sample(torch.cat([z, z[:40]])[order.repeat(2)[:300]].float().double(), y[order], 3)
+    other = different_rows(
+        torch.cat([z, z[:40]])[order.repeat(2)[:300]].float().double(), y[order], 3
+    )
     assert one.z.shape == (50, 4)
     assert len(other.z) == 300
-    whole = sample(z[order], y[order], 3, most=50)
+    whole = different_rows(z[order], y[order], 3, most=50)
     assert torch.equal(whole.z, one.z)
     assert torch.equal(whole.targets, one.targets)
     # A new row changes the sample only where its hash is among the smallest.
-    more = sample(torch.cat([z, z[:1] + 1]), torch.cat([y, y[:1]]), 3, most=50)
+    more = different_rows(torch.cat([z, z[:1] + 1]), torch.cat([y, y[:1]]), 3, most=50)
     assert torch.isin(more.z, one.z).all(dim=1).sum() >= 49
 
 

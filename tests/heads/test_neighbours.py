@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lastlayer.heads.neighbours import bounds
-from lastlayer.heads.neighbours import nearest as neighbours
+from lastlayer.heads.neighbours import nearest
 from lastlayer.heads.neighbours.nearest import Nearest, extend, nobody
 
 CPU = torch.device("cpu")
@@ -44,8 +43,7 @@ def small_tiles() -> Iterator[None]:
     """Work in so small pieces that every seam between them is met."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (("TILE", 64), ("QUERIES", 8), ("ROWS", 8), ("PAIRS", 16), ("_RUN", 3)):
-            patch.setattr(bounds, name, value)
-            patch.setattr(neighbours, name, value, raising=False)
+            patch.setattr(nearest, name, value)
         yield
 
 
@@ -128,7 +126,7 @@ def _medium(queries: Tensor, rows: Tensor) -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        assert bounds.fit_frame(queries, rows).dtype == torch.float64
+        assert nearest.fit_frame(queries, rows).dtype == torch.float64
         check(queries, rows, 5)
     finally:
         torch.set_float32_matmul_precision(before)

@@ -15,7 +15,7 @@ from lastlayer.core.blas import factor_in_place
 from lastlayer.core.packed import lower_copy, lower_zeros, symmetric
 from lastlayer.errors import StateError
 from lastlayer.heads import load_head, make_head
-from lastlayer.heads.file_state import _check_values
+from lastlayer.heads.head_file import _check_values
 from lastlayer.heads.statistics.class_statistics import ClassStatistics
 from lastlayer.heads.undo import AllOrNothing
 

@@ -16,8 +16,7 @@ import torch
 
 import lastlayer as ll
 from lastlayer.catalogue.head_cards import HEADS, split_name
-from lastlayer.evaluate.fleet import Member, train_fleet
-from lastlayer.evaluate.fleet_plan import Job, plan
+from lastlayer.evaluate.fleet import Job, Member, plan, train_fleet
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score
 from lastlayer.paper import agree
 from lastlayer.scenarios import subset

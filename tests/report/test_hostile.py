@@ -13,8 +13,7 @@ from lastlayer.report import drawing, write
 from lastlayer.report.drawing import draw
 from lastlayer.report.section import LONGEST, file_names
 from lastlayer.report.sheet import Sheet, clean, texts
-from lastlayer.report.table import Table, words
-from lastlayer.report.table_text import latex, markdown
+from lastlayer.report.table import Table, latex, markdown, words
 from made_up import Stream, write_study
 from read_page import Page
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastlayer.report.table import Cell, Table, number, spread, words
-from lastlayer.report.table_text import latex, markdown
+from lastlayer.report.table import Cell, Table, latex, markdown, number, spread, words
 
 TABLE = Table(("t",), "A & B, 5 %.", ("head", "±"), [[words("a_b"), spread(1.5, 0.25)]])
 

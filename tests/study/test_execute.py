@@ -1,5 +1,6 @@
 """Making runs: grouped or alone the same, in canonical numbers, and failures are values."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -206,7 +207,7 @@ def test_statistics_of_tasks_stay_within_the_memory(monkeypatch: pytest.MonkeyPa
         given.append(memory)
         return feed(*args, memory=memory, **options)
 
-    monkeypatch.setattr("lastlayer.study.units.feed", watch)
+    monkeypatch.setattr(sys.modules[execute.__module__], "feed", watch)
     runs = [run("slda", order=order) for order in (0, 1)]
     outcomes = list(execute(runs, DATA, device="cpu", memory=1000))
     assert all(isinstance(outcome, Result) for outcome in outcomes)

@@ -13,8 +13,7 @@ from lastlayer.heads import Head
 from lastlayer.heads.watch_reference import Reference
 from lastlayer.live.service.about import interval
 from lastlayer.live.watch.watch import Watch
-from lastlayer.report.table import Cell, Table, number, words
-from lastlayer.report.table_text import markdown, plain
+from lastlayer.report.table import Cell, Table, markdown, number, plain, words
 
 HIDDEN = ("seed", "mask")  # options that say nothing of a head, or that its name says
 

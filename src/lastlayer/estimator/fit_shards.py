@@ -13,9 +13,8 @@ from lastlayer.data.shard_rows import read_shard
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, LastLayerError, OptionError
 from lastlayer.estimator import HeadClassifier
-from lastlayer.evaluate.shard_survey import Survey, survey
 from lastlayer.evaluate.shard_tasks import Run, run_in_threads
-from lastlayer.evaluate.shards import Work, folder_of, in_words
+from lastlayer.evaluate.shards import Survey, Work, folder_of, survey, survey_in_words
 from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads.records import repeated_shards
 
@@ -71,7 +70,7 @@ def fit_shards(
             prints = [about.print for about in found.abouts]
             known = clf.head_.records.get("shards", [])
             clf.head_.records["shards"] = list(dict.fromkeys([*known, *prints]))
-            clf.note(in_words(found))
+            clf.note(survey_in_words(found))
             clf.note_maker(found.made_by)
         return clf
 

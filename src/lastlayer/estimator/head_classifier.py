@@ -41,9 +41,14 @@ from lastlayer.errors import (
 )
 from lastlayer.estimator.class_labels import ClassLabels, check_answers, joint_answers, text_labels
 from lastlayer.estimator.classifier_file import read_classifier, write_classifier
-from lastlayer.evaluate.class_weights import balanced, weights_of
 from lastlayer.evaluate.pool import BATCH_SIZE
-from lastlayer.evaluate.training_rows import Divided, batches, in_order
+from lastlayer.evaluate.training_rows import (
+    Divided,
+    balanced,
+    batches,
+    in_order,
+    weights_of,
+)
 from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.answering import make_ready
 from lastlayer.heads.calibration import a_share

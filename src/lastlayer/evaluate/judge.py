@@ -28,6 +28,7 @@ from lastlayer.evaluate.rates import (
     train_candidates,
 )
 from lastlayer.evaluate.stream import Split, Stream, feature_scale, splits_of
+from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import Head, make_head
 
 CHECKPOINTS = 10  # at most so often is a head scored on its way
@@ -404,7 +405,7 @@ def _feed(
         predict = head.predictor(held)
         right, answers, spent = [], torch.full((len(held),), -1), 0.0
         for task, rows in enumerate(split.tasks):
-            learn(head, stream, rows)
+            learn_rows(head, stream.z, stream.y, rows.split(BATCH))
             if task not in split.checkpoints:
                 continue
             if (once or spent > SCORING) and task != split.checkpoints[-1]:
@@ -430,13 +431,6 @@ def _feed(
         return {(number, name): str(error)}
 
 
-def learn(head: Head, stream: Stream, rows: Tensor) -> None:
-    """Show rows once, in their order."""
-    for part in rows.split(BATCH):
-        if len(part):
-            head.observe(stream.z[part].float(), stream.y[part])
-
-
 def latency_of(name: str, stream: Stream, shown: Verdict) -> float:
     """Return the median seconds of a head's single prediction, with all classes known.
 
@@ -449,7 +443,7 @@ def latency_of(name: str, stream: Stream, shown: Verdict) -> float:
     if head is None:
         head = make_head(name, stream.z.shape[1], stream.n_classes)
         rows = stream.rows if card_of(name).abilities.keeps_samples else stream.rows[:BATCH]
-        learn(head, stream, rows)
+        learn_rows(head, stream.z, stream.y, rows.split(BATCH))
     head.seen.fill_(True)
     return _time_one(head, stream.z[stream.rows[:1]])
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lastlayer.catalogue.head_cards import card_of
 from lastlayer.errors import OptionError, UnsupportedError
 from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors
+from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import FeatureMap, Head, make_head, make_map
 from lastlayer.heads.head import Preset
 from lastlayer.heads.maps import ROWS
@@ -222,9 +223,10 @@ class _Feeder:
         batches = self.rules.batches(len(rows), self.rules.generator(seed, place=0))
         # To a head behind a map batches make no difference, and each goes through a large matrix.
         at_once = 1 if self.map_like is None else TOGETHER
-        for start in range(0, len(batches), at_once):
-            batch = rows[torch.cat(batches[start : start + at_once])].to(self.pool.z.device)
-            head.observe(self.pool.z[batch], self.pool.y[batch])
+        together = (batches[start : start + at_once] for start in range(0, len(batches), at_once))
+        device = self.pool.z.device
+        shown = (rows[torch.cat(positions)].to(device) for positions in together)
+        learn_rows(head, self.pool.z, self.pool.y, shown)
 
     def _answers(self, head: Head, schedule: Schedule) -> Callable[[], Tensor]:
         """Return a function that predicts the test samples, mapped once where there is a map."""

@@ -10,8 +10,16 @@ from torch.nn.utils.rnn import pad_sequence
 from lastlayer.catalogue.head_cards import card_of, split_name
 from lastlayer.data.hold_out import hold_out
 from lastlayer.evaluate.costs import KEPT, LARGEST, default_memory, member_bytes, multiplications
-from lastlayer.evaluate.fleet import Member, launch, logits_of, rows_at_once, train
-from lastlayer.evaluate.fleet_plan import CACHE, Job, plan
+from lastlayer.evaluate.fleet import (
+    CACHE,
+    Job,
+    Member,
+    launch,
+    logits_of,
+    plan,
+    rows_at_once,
+    train,
+)
 from lastlayer.evaluate.pool import BATCH_SIZE, Rules, Schedule, Vectors, Verdict, epochs_for
 from lastlayer.evaluate.stream import PART, Split, Stream
 from lastlayer.heads.gradient.members import Members

@@ -11,10 +11,9 @@ from lastlayer.catalogue.head_cards import card_of, split_name
 from lastlayer.core.checks import choice, kind_of
 from lastlayer.errors import ArgumentError, FileFormatError, OptionError
 from lastlayer.heads.calibration import Calibration
-from lastlayer.heads.file_state import check_state
 from lastlayer.heads.gradient.gradient_head import GradientHead
 from lastlayer.heads.head import Head, Preset
-from lastlayer.heads.head_file import HeadFile, put_back, read_head
+from lastlayer.heads.head_file import HeadFile, check_state, put_back, read_head
 from lastlayer.heads.maps import FeatureMap, make_map
 from lastlayer.heads.maps.random_ridge import RandomRidgeHead
 from lastlayer.heads.maps.random_slda import RandomSldaHead

@@ -17,7 +17,7 @@ from lastlayer.core.names import class_name
 from lastlayer.core.progress import Tell
 from lastlayer.data.rows import Rows, Source, read_rows
 from lastlayer.errors import DataError, OptionError
-from lastlayer.heads.statistics.mean import MeanHead
+from lastlayer.heads.statistics.class_statistics import ClassStatistics
 from lastlayer.labels import words
 from lastlayer.labels.copies import Pair, near_copies
 from lastlayer.labels.out_of_fold import OutOfFold
@@ -241,10 +241,11 @@ class _Findings:
 
     def _near(self, candidates: Tensor) -> list[Pair]:
         z, y = self.found.z, self.found.y
-        means = MeanHead(z.shape[1], self.found.n_classes)
+        known = ClassStatistics(z.shape[1], self.found.n_classes, "none")
         for rows in torch.arange(len(y)).split(1 << 14):
-            means.observe(z[rows], y[rows])
-        spread = float(means.statistics.spread.sum()) / len(y)
+            known.add(z[rows], y[rows])
+        known.fold()
+        spread = float(known.spread.sum()) / len(y)
         return near_copies(z, y, candidates, (2 * spread) ** 0.5)
 
     def _count(self, wrong: Tensor) -> tuple[float, tuple[float, float]]:

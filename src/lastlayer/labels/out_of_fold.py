@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import expect
+from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.changes import check_able
 from lastlayer.labels.copies import Copies
@@ -61,7 +62,5 @@ def _learn(head: Head, z: Tensor, y: Tensor, seed: int) -> Head:
     if 0 < head.rows_to_begin <= len(z):
         order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
         head = head.fresh(head.n_classes, first=z[order[: head.rows_to_begin].sort().values])
-    at_once = max(PIECE // z.shape[1], 1)
-    for rows, own in zip(z.split(at_once), y.split(at_once), strict=True):
-        head.observe(rows, own)
+    learn_rows(head, z, y, torch.arange(len(z)).split(max(PIECE // z.shape[1], 1)))
     return head

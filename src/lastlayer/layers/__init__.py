@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from lastlayer.layers.form import Form
 from lastlayer.layers.mask import MASKS, masked_cross_entropy
 from lastlayer.layers.modules import (
     Cosine,
+    Form,
     Layer,
     Linear,
     LinearNoBias,

@@ -17,7 +17,7 @@ from lastlayer.report.own_files import PAGE, one_at_a_time, replace_report
 from lastlayer.report.page import Page, make_page
 from lastlayer.report.section import Section, Tables
 from lastlayer.report.sheet import clean
-from lastlayer.report.table_text import latex, markdown
+from lastlayer.report.table import latex, markdown
 from lastlayer.report.topics.runs import known, notices, title
 from lastlayer.report.topics.summary import answer, how_to_choose
 from lastlayer.results import Study, load_study

@@ -18,6 +18,7 @@ from lastlayer.data import Features
 from lastlayer.errors import ArgumentError, DataError, OptionError
 from lastlayer.evaluate.one_pass import map_rows
 from lastlayer.evaluate.softmax import retrained_accuracy
+from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.head import Preset
 from lastlayer.results.tables import deviation, head_name, thrift
@@ -162,7 +163,7 @@ def _kernel_accuracy(data: Features, made: Scenario, device: torch.device, rows:
     if most is not None and len(rows) > most:
         raise DataError(f"{KERNEL} takes at most {most} rows by default, and there are {len(rows)}")
     head = make_head(KERNEL, data.in_features, made.n_classes).to(device)
-    head.observe(data.train.z[rows].float(), data.train.labels[made.label][rows])
+    learn_rows(head, data.train.z, data.train.labels[made.label], [rows])
     found = head.predict(data.test.z.float()).cpu() == data.test.labels[made.label]
     return float(found.double().mean())
 

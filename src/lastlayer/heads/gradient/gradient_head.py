@@ -14,8 +14,7 @@ from lastlayer.errors import ArgumentError, DivergedError, OptionError
 from lastlayer.heads.answering import can_win, make_ready
 from lastlayer.heads.export import linear_layer
 from lastlayer.heads.gradient.descent import step
-from lastlayer.heads.gradient.initial import initial_parameters
-from lastlayer.heads.gradient.members import Members
+from lastlayer.heads.gradient.members import Members, initial_parameters
 from lastlayer.heads.graph import Value, masked
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.undo import GradientsAsBefore

@@ -5,16 +5,20 @@ same mini-batches. A head is one stream with one member. Logits are kept class b
 (…, classes, samples), so that the softmax runs along whole vectors of samples.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from lastlayer.layers import MASKS, Form
-from lastlayer.layers.form import gain_of_rows, inverse_norm
+from lastlayer.catalogue.head_cards import HEADS
+from lastlayer.heads.head import Preset
+from lastlayer.layers import LAYERS, MASKS, Form
+from lastlayer.layers.modules import gain_of_rows, inverse_norm
 
 T = TypeVar("T")
 
@@ -111,3 +115,50 @@ def _runs(items: Sequence[T]) -> list[tuple[T, slice]]:
         runs.append((item, slice(start, stop)))
         start = stop
     return runs
+
+
+ZERO_ROWS = ("linear", "linear_no_bias")
+
+
+def initial_parameters(
+    layer: str,
+    n_classes: int,
+    in_features: int,
+    preset: Preset,
+    seed: int,
+    start: str | None = None,
+    gain: str | None = None,
+) -> dict[str, Tensor]:
+    """Return the first weight (N, h), and bias and gamma (N,) where the layer has them.
+
+    Rows are kaiming normal and a bias as nn.Linear's; γ_i = ‖A_i‖. Under "exact" a linear layer
+    starts at zero. Under "paper" the layers that are nn.Linear inside may start with its own
+    uniform rows, as they did in the authors' code until September 2021 (docs/decisions/9).
+    Numbers are drawn class by class, so that more classes leave the first ones unchanged. ``start``
+    and ``gain`` are the options of ``GradientHead``; None: the layer's default.
+    """
+    uniform = preset == "paper" and HEADS[layer].start(start) == "uniform"
+    if preset == "exact" and layer in ZERO_ROWS:
+        weight = torch.zeros(n_classes, in_features)
+        bias = torch.zeros(n_classes)
+    else:
+        weight = _rows(n_classes, in_features, seed, uniform)
+        spread = np.random.default_rng([seed, 1]).uniform(-1, 1, n_classes)
+        bias = torch.from_numpy(spread / math.sqrt(in_features)).float()
+    parts = {"weight": weight, "bias": bias, "gamma": weight.norm(dim=1)}
+    return {name: parts[name] for name in form_of(layer, gain).parameters}
+
+
+def form_of(layer: str, gain: str | None = None) -> Form:
+    """Return the closed form of a layer with the gain asked for."""
+    found = HEADS[layer].gain(gain)
+    return LAYERS[layer].form if found is None else LAYERS[layer].gains[found]
+
+
+def _rows(n_classes: int, in_features: int, seed: int, uniform: bool) -> Tensor:
+    source, shape = np.random.default_rng([seed, 0]), (n_classes, in_features)
+    if uniform:
+        draws = source.uniform(-1, 1, shape) / math.sqrt(in_features)
+    else:
+        draws = source.standard_normal(shape) * math.sqrt(2 / in_features)
+    return torch.from_numpy(draws).float()

@@ -313,7 +313,7 @@ def _partly_relative(inner: StatisticsHead) -> PartlyRelative:
 
 
 def _map_of(like: object) -> FeatureMap:
-    found = like.map if isinstance(like, MappedHead) else like
+    found = like.feature_map if isinstance(like, Head) else like
     if not isinstance(found, FeatureMap):
         raise OptionError(f"like must be a head with a map, or a map, got a {type(like).__name__}")
     return found

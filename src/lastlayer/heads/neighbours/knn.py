@@ -24,7 +24,7 @@ from lastlayer.heads.neighbours.nearest import (
     nobody,
 )
 from lastlayer.heads.neighbours.row_budget import RANKS, Budget
-from lastlayer.heads.neighbours.storing_head import StoringHead
+from lastlayer.heads.neighbours.stored_rows import StoringHead
 
 _ROWS, _SPARE = 4096, 8  # in a graph: rows of one product, candidates beyond the voters
 _OF_EACH_ROW = ("memory.y", "budget.priority")  # in the state of a head with a budget

@@ -7,7 +7,7 @@ from lastlayer.catalogue.head_cards import Abilities
 from lastlayer.heads.answering import can_win
 from lastlayer.heads.graph import Value
 from lastlayer.heads.head import Preset
-from lastlayer.heads.neighbours.storing_head import StoringHead
+from lastlayer.heads.neighbours.stored_rows import StoringHead
 from lastlayer.heads.prototypes import (
     Prototypes,
     nearest_as_linear,

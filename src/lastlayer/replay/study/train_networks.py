@@ -25,7 +25,7 @@ from lastlayer.core.devices import choose_device
 from lastlayer.core.progress import Meter
 from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.layers import LAYERS
-from lastlayer.layers.form import unit
+from lastlayer.layers.modules import unit
 from lastlayer.replay.study.image_data import ImageData
 from lastlayer.replay.study.network_run import NetworkRun, setting_of
 from lastlayer.replay.training import TaskEnd, train_replay
