@@ -27,7 +27,7 @@ from lastlayer.data import load_features
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.softmax import reference
 from lastlayer.heads import make_head, make_map
-from lastlayer.heads.maps import MAPS, ROWS
+from lastlayer.heads.maps.feature_map import MAPS, ROWS
 from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.heads.statistics.least_squares import reduce
 from lastlayer.heads.statistics.penalty import PENALTIES

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.heads import make_head, make_map
-from lastlayer.heads.maps import ROWS
+from lastlayer.heads.maps.feature_map import ROWS
 from lastlayer.heads.maps.mapped_head import MappedHead
 from lastlayer.heads.statistics.moments import add_gram
 

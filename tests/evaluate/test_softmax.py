@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError
 from lastlayer.evaluate.softmax import DECAYS, Reference, _Problem, reference
-from lastlayer.heads.maps import make_map
+from lastlayer.heads.maps.feature_map import make_map
 
 
 def draw(n: int, seed: int) -> tuple[Tensor, Tensor]:

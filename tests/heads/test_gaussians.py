@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads import make_head
-from lastlayer.heads.maps import make_map
+from lastlayer.heads.maps.feature_map import make_map
 
 GAUSSIAN = (("qda", {}), ("qda", {"diagonal": True}), ("sampled_linear", {"steps": 60}))
 every_gaussian = pytest.mark.parametrize(("name", "options"), GAUSSIAN)

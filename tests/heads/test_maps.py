@@ -16,6 +16,7 @@ from streams import assert_same_bits, snapshot
 from torch import Tensor
 
 from lastlayer.catalogue.head_cards import HEADS, card_of, thrift
+from lastlayer.catalogue.map_widths import all_products
 from lastlayer.errors import (
     ArgumentError,
     DataError,
@@ -26,7 +27,7 @@ from lastlayer.errors import (
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import load_head, make_head, make_map
 from lastlayer.heads.changes import merge
-from lastlayer.heads.maps import MAPS, ROWS, all_products
+from lastlayer.heads.maps.feature_map import MAPS, ROWS
 from lastlayer.heads.maps.mapped_head import MappedHead
 
 H, WIDTH = 5, 60

@@ -14,7 +14,7 @@ from torch import Tensor
 from lastlayer.core.tensor_files import write_tensors
 from lastlayer.heads import load_head, make_head
 from lastlayer.heads.head_file import OLDEST, read_head
-from lastlayer.heads.maps import ROWS
+from lastlayer.heads.maps.feature_map import ROWS
 from lastlayer.heads.statistics.least_squares import (
     Band,
     Eigenbasis,

@@ -16,8 +16,7 @@ from torch.nn import functional
 from killing import KILLS, run
 from lastlayer.errors import PlanError
 from lastlayer.layers import LAYERS
-from lastlayer.replay.study.image_data import read_image_data
-from lastlayer.replay.study.network_run import NetworkRun
+from lastlayer.replay.study.network_run import NetworkRun, read_image_data
 from lastlayer.replay.study.train_networks import Stage, n_images, ranking_rows, result_of
 from lastlayer.replay.training import Network, ReplayRules, train_replay
 from lastlayer.replay.training.learner import Learner

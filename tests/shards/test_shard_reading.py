@@ -13,8 +13,9 @@ import lastlayer as ll
 from lastlayer.core.tensor_files import TensorStream
 from lastlayer.data import shard_rows
 from lastlayer.data.shard_list import Shard
-from lastlayer.data.tables import Table, open_table
 from lastlayer.data.tables.named_arrays import open_npy
+from lastlayer.data.tables.open_table import open_table
+from lastlayer.data.tables.table import Table
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import FileFormatError, OptionError, ShapeError
 from lastlayer.evaluate import shards as learned

@@ -14,8 +14,8 @@ from lastlayer.catalogue.map_widths import WIDTH
 from lastlayer.evaluate import costs
 from lastlayer.replay.study import train_networks as of_networks
 from lastlayer.scenarios.spec import ScenarioSpec
-from lastlayer.study.head_run import Run
 from lastlayer.study.prepare import prepare
+from lastlayer.study.run import Run
 from small_data import small_data
 from small_replay import plan_of, small_root
 

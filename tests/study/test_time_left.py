@@ -9,8 +9,7 @@ import pytest
 from lastlayer.core.progress import Meter
 from lastlayer.scenarios.spec import ScenarioSpec
 from lastlayer.study.execute import make_heads
-from lastlayer.study.head_run import Run
-from lastlayer.study.run import Work
+from lastlayer.study.run import Run, Work
 from small_data import small_data
 
 

@@ -16,7 +16,7 @@ from lastlayer.evaluate.judge import Judgement, judge
 from lastlayer.evaluate.softmax import reference
 from lastlayer.evaluate.stream import Stream, judged_by
 from lastlayer.heads import FeatureMap, make_head
-from lastlayer.heads.maps import ROWS
+from lastlayer.heads.maps.feature_map import ROWS
 
 SOFTMAX = "softmax regression retrained on everything"
 KERNEL = "kernel ridge regression, which keeps all rows"  # nearly always the best of any kind

@@ -31,7 +31,7 @@ def show(
 ) -> None:
     """Show what a file is: its kind, size, classes and counts, and what can be done with it."""
     from lastlayer.core.tensor_files import kind_of_file
-    from lastlayer.data.tables import SUFFIXES
+    from lastlayer.data.tables.open_table import SUFFIXES
 
     if not file.exists():
         raise MissingFileError(f"no such file: {file}")
@@ -134,7 +134,7 @@ def _show_results(file: Path) -> None:
 
 
 def _show_table(file: Path) -> None:
-    from lastlayer.data.tables import SUFFIXES, open_table
+    from lastlayer.data.tables.open_table import SUFFIXES, open_table
 
     if file.suffix.lower() not in SUFFIXES:
         raise FileFormatError(f"{file} is neither a file of lastlayer nor a table")

@@ -6,7 +6,7 @@ from pathlib import Path
 from lastlayer.core.checks import a_path, expect
 from lastlayer.core.names import look_up
 from lastlayer.data.features import Features
-from lastlayer.data.tables import SUFFIXES
+from lastlayer.data.tables.open_table import SUFFIXES
 from lastlayer.errors import FileFormatError, UnknownNameError
 
 BUNDLED = ("cifar10/resnet20-cifar100", "cifar100/resnet20-cifar100")

@@ -20,7 +20,7 @@ from lastlayer.data.label_columns import check_none_empty, number
 from lastlayer.data.load import TABLES, load_features
 from lastlayer.data.made_by import Maker
 from lastlayer.data.table_rows import no_embedding, no_such_rows, read_splits
-from lastlayer.data.tables import open_table
+from lastlayer.data.tables.open_table import open_table
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, LabelError, OptionError
 

@@ -17,8 +17,7 @@ from typing import Any, Self
 from lastlayer.core.checks import a_path, expect
 from lastlayer.core.files import reading
 from lastlayer.data.table_rows import no_such_rows
-from lastlayer.data.tables import SUFFIXES
-from lastlayer.data.tables.open_table import class_names, data_files, split_folders
+from lastlayer.data.tables.open_table import SUFFIXES, class_names, data_files, split_folders
 from lastlayer.data.tables.which_columns import WORDS
 from lastlayer.errors import DataError, MissingFileError, OptionError
 

@@ -20,9 +20,10 @@ from lastlayer.data.label_columns import code, has_fraction, label_text, piece_o
 from lastlayer.data.made_by import Maker, maker_of
 from lastlayer.data.shard_list import Shard
 from lastlayer.data.table_rows import MOST_ROWS, TableRows, no_embedding, stacked
-from lastlayer.data.tables import Array, Table, open_table
 from lastlayer.data.tables.frames import open_parquet, open_shards
 from lastlayer.data.tables.named_arrays import open_npy
+from lastlayer.data.tables.open_table import open_table
+from lastlayer.data.tables.table import Array, Table
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, FileFormatError, OptionError, ShapeError
 

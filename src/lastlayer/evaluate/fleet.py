@@ -18,6 +18,7 @@ from lastlayer.heads.head import Preset
 from lastlayer.layers import LAYERS, MASKS
 
 Batch = tuple[Tensor, Tensor | None]  # rows (S, n), and shares (S, n) where batches differ in size
+CACHE = 32 << 20  # on a CPU a fleet is fastest while a step's tensors stay in the cache
 
 
 @dataclass(frozen=True)
@@ -266,9 +267,6 @@ def _scores(
 
     streams, members = (range(n) for n in diverged.shape)
     return [[score(s, k) for k in members] for s in streams]
-
-
-CACHE = 32 << 20  # on a CPU a fleet is fastest while a step's tensors stay in the cache
 
 
 @dataclass(frozen=True)

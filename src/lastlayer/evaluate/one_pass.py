@@ -13,7 +13,7 @@ from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors
 from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import FeatureMap, Head, make_head, make_map
 from lastlayer.heads.head import Preset
-from lastlayer.heads.maps import ROWS
+from lastlayer.heads.maps.feature_map import ROWS
 
 KEPT = 1 << 29  # bytes of statistics that orders may share, at most
 TOGETHER = 4  # batches that a head behind a map learns at once

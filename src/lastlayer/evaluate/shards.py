@@ -42,6 +42,13 @@ from lastlayer.evaluate.shard_tasks import (
 from lastlayer.heads import Head
 
 AT_ONCE = 64  # shards that one task looks at
+FORMAT = 1  # of parts: another one gets other names
+LEAST = 32 << 20  # bytes of features in a group
+FEW, MOST = 16, 4096  # groups: at least, where there are enough shards, and at most
+BESIDE_STATE = 8  # times the size of a part is how many bytes of features it stands for
+FAN = 4  # parts that are merged at a time, by one core
+LISTED = 20  # shards that are left out, in the words of a head's file
+Path_ = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -184,15 +191,6 @@ def _made_by_another(shard: Shard, about: About, known: Maker) -> LastLayerError
         f"{in_words(known)}: if they are alike all the same, accept_features=True "
         "(--accept-features) takes them"
     )
-
-
-FORMAT = 1  # of parts: another one gets other names
-LEAST = 32 << 20  # bytes of features in a group
-FEW, MOST = 16, 4096  # groups: at least, where there are enough shards, and at most
-BESIDE_STATE = 8  # times the size of a part is how many bytes of features it stands for
-FAN = 4  # parts that are merged at a time, by one core
-LISTED = 20  # shards that are left out, in the words of a head's file
-Path_ = str | os.PathLike[str]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from lastlayer.data import Features
 from lastlayer.errors import DataError
 from lastlayer.evaluate.costs import too_large_to_retrain
-from lastlayer.heads.maps import FeatureMap
+from lastlayer.heads.maps.feature_map import FeatureMap
 
 DECAYS = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)  # tried from the largest on
 HELD_OUT = 0.1  # of the training rows: the weight decay is chosen on them

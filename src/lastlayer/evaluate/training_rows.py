@@ -15,6 +15,10 @@ from lastlayer.heads import Head, options_of
 from lastlayer.heads.changes import check_able
 from lastlayer.heads.weights import check_weights
 
+# Options by which a head gives all classes the same weight: read from its counts when it answers,
+# so that the order of the data makes no difference.
+_FROM_COUNTS = {"weigh": "classes", "prior": "uniform"}
+
 
 class Divided:
     """Features (n, h), on disk or in memory, that are divided by a number when they are read.
@@ -97,11 +101,6 @@ def _shuffled(
     generator = torch.Generator().manual_seed(int(random.randint(2**31)))
     for batch in shuffled_batches(len(place), size, generator):
         yield z[place[batch]], *(part[place[batch]] for part in of)
-
-
-# Options by which a head gives all classes the same weight: read from its counts when it answers,
-# so that the order of the data makes no difference.
-_FROM_COUNTS = {"weigh": "classes", "prior": "uniform"}
 
 
 def balanced(head: str, options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from lastlayer.data.from_arrays import Say, encode_columns, find_test
 from lastlayer.data.hold_out import stratified
 from lastlayer.data.made_by import FOLDER
 from lastlayer.data.table_rows import read_splits
-from lastlayer.data.tables import open_table
+from lastlayer.data.tables.open_table import open_table
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.extraction.backbones.sentence_models import SentenceModel, load_sentence_model
 from lastlayer.extraction.parts import DTYPES, Make, Parts, Piece, fill, fill_on_ray

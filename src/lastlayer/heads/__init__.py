@@ -14,7 +14,7 @@ from lastlayer.heads.calibration import Calibration
 from lastlayer.heads.gradient.gradient_head import GradientHead
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.head_file import HeadFile, check_state, put_back, read_head
-from lastlayer.heads.maps import FeatureMap, make_map
+from lastlayer.heads.maps.feature_map import FeatureMap, make_map
 from lastlayer.heads.maps.random_ridge import RandomRidgeHead
 from lastlayer.heads.maps.random_slda import RandomSldaHead
 from lastlayer.heads.neighbours.kernel_ridge import KernelRidgeHead

@@ -18,7 +18,7 @@ from lastlayer.errors import OtherFeaturesWarning
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
-    from lastlayer.heads.maps import FeatureMap
+    from lastlayer.heads.maps.feature_map import FeatureMap
 
 ENOUGH = 20  # different rows that tell; 200 are looked at, if so many come at once
 LOOKED_AT = 200

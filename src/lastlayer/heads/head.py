@@ -30,7 +30,7 @@ from lastlayer.heads.undo import AllOrNothing, learning
 
 if TYPE_CHECKING:
     from lastlayer.heads.first_rows import Moments
-    from lastlayer.heads.maps import FeatureMap
+    from lastlayer.heads.maps.feature_map import FeatureMap
 
 Path = str | os.PathLike[str]
 Weights = Tensor | Sequence[float] | None  # of samples (n,), at least 0; None: each weighs 1

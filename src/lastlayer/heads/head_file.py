@@ -41,6 +41,8 @@ FORMAT, OLDEST = 3, 2  # of the document
 PREFIX = "solved."  # of the names of solved tensors; who does not know them ignores them
 # Heads whose novelty 0.2 measured in another way, so that limits of then mean nothing now.
 OTHER_NOVELTY = ("slda", "ridge", "sampled_linear", "random_ridge", "random_slda")
+_MOST = 1e200  # sums of squares of the largest features are less
+_COUNTS = ("count", "spread", "wear", "scale")
 
 
 def _are_texts(value: Any) -> bool:
@@ -312,7 +314,3 @@ def _check_values(name: str, tensor: Tensor, n_classes: int) -> None:
         raise StateError(f"'{name}' must be at least 0, got {least:g}")
     if last == "y" and most >= n_classes:
         raise StateError(f"'{name}' must be below {n_classes}, got {most:g}")
-
-
-_MOST = 1e200  # sums of squares of the largest features are less
-_COUNTS = ("count", "spread", "wear", "scale")

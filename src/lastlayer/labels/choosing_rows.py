@@ -18,7 +18,8 @@ from lastlayer.data.from_arrays import as_features
 from lastlayer.data.made_by import Maker, refuse_others
 from lastlayer.data.rows import CHOICES, Source, is_table, read_rows
 from lastlayer.data.table_rows import TableRows
-from lastlayer.data.tables import Array, open_table
+from lastlayer.data.tables.open_table import open_table
+from lastlayer.data.tables.table import Array
 from lastlayer.data.tables.which_columns import Selection
 from lastlayer.errors import DataError, OptionError
 from lastlayer.estimator import HeadClassifier

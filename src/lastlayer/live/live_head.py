@@ -25,13 +25,12 @@ from lastlayer.errors import (
 )
 from lastlayer.estimator import HeadClassifier
 from lastlayer.heads.calibration import a_share
-from lastlayer.live.beginning import Given, begin, recover
 from lastlayer.live.snapshot import Answer, Snapshot
 from lastlayer.live.store.entry import AWAIT, DROP, FORGET, LABEL, LEARN, RELABEL, Entry, Rows
 from lastlayer.live.store.store import Store
 from lastlayer.live.waitlist import MOST, Open, Waitlist, sketch
 from lastlayer.live.watch_thread import Shown, Watched
-from lastlayer.live.working import Working
+from lastlayer.live.working import Given, Working, begin, recover
 from lastlayer.live.writer import Writer
 
 LONGEST_NAME = 200  # characters of the name of a request or of an id

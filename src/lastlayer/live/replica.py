@@ -21,10 +21,9 @@ from lastlayer.errors import (
     UnsupportedError,
 )
 from lastlayer.estimator import HeadClassifier
-from lastlayer.live.beginning import Given, begin, digest_of
 from lastlayer.live.live_head import LiveHead
 from lastlayer.live.store.store import HEAD
-from lastlayer.live.working import Working
+from lastlayer.live.working import Given, Working, begin, digest_of
 
 BASE = "base.safetensors"
 

@@ -8,6 +8,31 @@ from typing import Any, TypeAlias
 import polars as pl
 
 Row: TypeAlias = dict[str, Any]  # of a sheet, by column
+_MARKS = {c: f"\\{c}" for c in "\\`*[]~"} | {"<": "&lt;", ">": "&gt;", "|": "&#124;"}
+_TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "[": "{[}",  # at the beginning of a row it would belong to the end of the one before
+    "]": "{]}",
+    "*": "{*}",
+    "<": r"$<$",
+    ">": r"$>$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "·": r"$\cdot$",
+    "√": r"$\surd$",
+    "²": "$^2$",
+    "≥": r"$\geq$",
+    "≈": r"$\approx$",
+    "⅔": "2/3",
+    "∠": r"$\angle$",
+    "×": r"$\times$",
+    "°": r"$^\circ$",
+    "✓": r"$\surd$",
+    "✗": r"$\times$",
+    "–": "--",
+}
 
 
 @dataclass(frozen=True)
@@ -134,41 +159,12 @@ def _numeric(table: Table, column: int) -> bool:
     return bool(filled) and all(cell.is_number for cell in filled)
 
 
-_MARKS = {c: f"\\{c}" for c in "\\`*[]~"} | {"<": "&lt;", ">": "&gt;", "|": "&#124;"}
-
-
 def plain(text: str) -> str:
     """Keep a text on its line and free of markup: HTML, links, emphasis, bars."""
     one_line = re.sub(r"&(?=#?\w+;)", "&amp;", " ".join(text.split()))
     text = "".join(_MARKS.get(character, character) for character in one_line)
     text = re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", text)  # within a word it is no markup
     return text.replace("://", "&#58;//")  # an address would become a link
-
-
-_TEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "[": "{[}",  # at the beginning of a row it would belong to the end of the one before
-    "]": "{]}",
-    "*": "{*}",
-    "<": r"$<$",
-    ">": r"$>$",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "·": r"$\cdot$",
-    "√": r"$\surd$",
-    "²": "$^2$",
-    "≥": r"$\geq$",
-    "≈": r"$\approx$",
-    "⅔": "2/3",
-    "∠": r"$\angle$",
-    "×": r"$\times$",
-    "°": r"$^\circ$",
-    "✓": r"$\surd$",
-    "✗": r"$\times$",
-    "–": "--",
-}
 
 
 def _latex(text: str) -> str:

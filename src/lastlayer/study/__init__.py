@@ -3,8 +3,8 @@
 from lastlayer.scenarios.spec import ScenarioSpec
 from lastlayer.study.comparison import Bound, compare, rank, upper_bound
 from lastlayer.study.execute import execute
-from lastlayer.study.head_run import Run
 from lastlayer.study.result import Failure, Outcome, Result
+from lastlayer.study.run import Run
 
 __all__ = [
     "Bound", "Failure", "Outcome", "Result", "Run", "ScenarioSpec",

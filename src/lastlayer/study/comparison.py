@@ -25,8 +25,8 @@ from lastlayer.results.tables import deviation, head_name, thrift
 from lastlayer.scenarios import Scenario
 from lastlayer.scenarios.spec import AnyScenario, GivenScenario, ScenarioSpec
 from lastlayer.study.execute import execute
-from lastlayer.study.head_run import MOST_SEED, Run
 from lastlayer.study.result import Failure, Result
+from lastlayer.study.run import MOST_SEED, Run
 
 MOST_ORDERS = 10_000
 SOFTMAX = "softmax regression"

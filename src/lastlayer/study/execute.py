@@ -24,12 +24,13 @@ from lastlayer.evaluate.fleet import Fleet, Job, Member, epochs_scored, plan, tr
 from lastlayer.evaluate.one_pass import KEPT, asked_after, feed
 from lastlayer.evaluate.pool import Rules, Score
 from lastlayer.scenarios import Scenario
-from lastlayer.study.head_run import Run
 from lastlayer.study.result import Failure, Outcome
-from lastlayer.study.run import Forecast, Work
+from lastlayer.study.run import Forecast, Run, Work
 from lastlayer.study.same_data import SameData, gather, repeats
 
 RULES = Rules()
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -135,10 +136,6 @@ class Division:
 
 def _refuse(error: LastLayerError) -> Iterable[Score]:
     raise error
-
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def execute(

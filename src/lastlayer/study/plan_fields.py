@@ -10,7 +10,7 @@ from lastlayer.catalogue.head_cards import CODES, GAINS, PAPER_HEADS, STARTS, al
 from lastlayer.core.checks import short
 from lastlayer.core.names import look_up
 from lastlayer.scenarios.spec import ScenarioSpec
-from lastlayer.study.head_run import MOST_BATCH, MOST_DRAWN, MOST_SEED
+from lastlayer.study.run import MOST_BATCH, MOST_DRAWN, MOST_SEED
 
 MOST_SEEDS = 10_000  # of a plan or a block
 MOST_TASKS = 1_000_000

@@ -17,7 +17,6 @@ from lastlayer.core.names import look_up
 from lastlayer.data.load import SHORT
 from lastlayer.errors import MissingFileError, PlanError, UnknownNameError
 from lastlayer.heads.head import Preset
-from lastlayer.study.head_run import Run
 from lastlayer.study.plan_fields import (
     Batches,
     Codes,
@@ -31,6 +30,7 @@ from lastlayer.study.plan_fields import (
     Starts,
     Strict,
 )
+from lastlayer.study.run import Run
 
 # The paper's plan is the paper's, and that of whole networks is replay's.
 _FILES = sorted(Path(__file__).parents[1].glob("*/plans/*.toml"), key=lambda path: path.stem)

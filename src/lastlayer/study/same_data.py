@@ -15,8 +15,8 @@ from lastlayer.data import Features
 from lastlayer.evaluate.pool import Pool, Schedule, Score, Vectors
 from lastlayer.results.blobs import MOST
 from lastlayer.scenarios import Scenario, subset
-from lastlayer.study.head_run import Run
 from lastlayer.study.result import Result
+from lastlayer.study.run import Run
 
 VISITS = 50_000  # samples that a gradient head sees in each epoch, where data are repeated
 

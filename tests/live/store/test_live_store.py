@@ -21,9 +21,9 @@ from lastlayer.errors import (
     WriteError,
 )
 from lastlayer.live import LiveHead
-from lastlayer.live.beginning import recover
 from lastlayer.live.store import database
 from lastlayer.live.store.store import Store
+from lastlayer.live.working import recover
 
 
 def bits(folder: Path) -> dict[str, torch.Tensor]:

@@ -21,6 +21,7 @@ from lastlayer.layers import LAYERS, MASKS, Form
 from lastlayer.layers.modules import gain_of_rows, inverse_norm
 
 T = TypeVar("T")
+ZERO_ROWS = ("linear", "linear_no_bias")
 
 
 @dataclass
@@ -115,9 +116,6 @@ def _runs(items: Sequence[T]) -> list[tuple[T, slice]]:
         runs.append((item, slice(start, stop)))
         start = stop
     return runs
-
-
-ZERO_ROWS = ("linear", "linear_no_bias")
 
 
 def initial_parameters(

@@ -27,6 +27,11 @@ from lastlayer.heads.statistics.statistics_head import BUDGET
 _TILE = 1 << 22  # numbers of the kernel that are computed at once
 
 Setting = float | Literal["auto"]
+ROWS = 2000  # different rows that are looked at, at most: 3,000 choose no better
+# The grids do not depend on the data, so that more rows mostly leave the choice as it is.
+STEP = math.sqrt(2.0)  # from one bandwidth to the next
+PENALTIES = tuple(10 ** (k / 2) for k in range(-8, 5))
+_KEY = b"lastlayer kernel_ridge"
 
 
 class KernelRidgeHead(StoringHead):
@@ -261,13 +266,6 @@ def _check_budget(n: int, budget: int) -> None:
             f"thousands, which keeps no rows, or make the head with budget={needed} if you have "
             "that much memory"
         )
-
-
-ROWS = 2000  # different rows that are looked at, at most: 3,000 choose no better
-# The grids do not depend on the data, so that more rows mostly leave the choice as it is.
-STEP = math.sqrt(2.0)  # from one bandwidth to the next
-PENALTIES = tuple(10 ** (k / 2) for k in range(-8, 5))
-_KEY = b"lastlayer kernel_ridge"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ QUERIES, ROWS = 1024, 2048  # of one tile
 PAIRS = 1 << 15  # pairs of a query and a row that are handled at once
 _RUN = 64  # rows that are first looked at as one
 _FAR = 1e30  # beyond every value of a tile
+FEW = 4  # queries for which a pass over the rows each is sooner done than a tile is prepared
+_MOST = 4096  # rows that may be looked at again
 
 
 class Frame(NamedTuple):
@@ -129,10 +131,6 @@ def _product_dtype(h: int) -> torch.dtype:
     except RuntimeError:  # no answer where the setting was made for one kind of device only
         whole = False
     return torch.float32 if whole and h < 100_000 else torch.float64
-
-
-FEW = 4  # queries for which a pass over the rows each is sooner done than a tile is prepared
-_MOST = 4096  # rows that may be looked at again
 
 
 class Nearest(NamedTuple):

@@ -12,6 +12,8 @@ from lastlayer.errors import ImpossibleError, UnsupportedError
 from lastlayer.heads.first_rows import Moments
 from lastlayer.heads.head import Head, Preset
 
+MOST_ROWS = 10_000  # that are looked at to say how the rows lie
+
 
 class Memory(nn.Module):
     """Features and labels in the order they came.
@@ -164,9 +166,6 @@ class Memory(nn.Module):
         else:
             self._replace(z, y, self._new_numbers(z.shape[0]), z.shape[0], z.dtype)
             self._rewrites += 1
-
-
-MOST_ROWS = 10_000  # that are looked at to say how the rows lie
 
 
 class StoringHead(Head):

@@ -29,6 +29,9 @@ KEEP_ALIVE = 75  # seconds for which a connection may wait for its next request
 GRACE = 20  # seconds for what is in flight when the service is told to end
 HEADER_BYTES = 16 << 10
 BACKLOG = 1024
+HEADER_SECONDS = 10.0  # for a complete header, from the connection or the header's first byte
+UNREAD_SECONDS = 30.0  # for a part of an answer to be read
+MOST_CONNECTIONS = 512  # beyond them, who has been silent longest must go
 
 
 class Server(uvicorn.Server):
@@ -85,11 +88,6 @@ def _allow_many_files() -> None:
     if soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-HEADER_SECONDS = 10.0  # for a complete header, from the connection or the header's first byte
-UNREAD_SECONDS = 30.0  # for a part of an answer to be read
-MOST_CONNECTIONS = 512  # beyond them, who has been silent longest must go
 
 
 class Patient(H11Protocol):

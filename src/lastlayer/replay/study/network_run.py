@@ -2,19 +2,26 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
+import torch
 from pydantic import Field, PlainValidator
+from torch import Tensor
 
 from lastlayer.catalogue.head_cards import HEADS, full_name, split_name
 from lastlayer.core.names import look_up
-from lastlayer.errors import PlanError
+from lastlayer.data.features import Origin
+from lastlayer.errors import OptionError, PlanError
 from lastlayer.extraction.backbones.preparation import AUTHORS
-from lastlayer.replay.study.image_data import BACKBONE, ImageData, read_image_data
+from lastlayer.extraction.datasets.cifar import HOME
+from lastlayer.extraction.datasets.images import Images, ImageSet
+from lastlayer.extraction.datasets.readers import read_images
 from lastlayer.replay.training import ReplayRules, TrainingOptions
+from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
 from lastlayer.replay.training.learner import OPTIMIZERS, Network
 from lastlayer.replay.training.options import PRECISIONS, STARTS
 from lastlayer.replay.training.replay_stream import check_tasks
@@ -24,6 +31,54 @@ from lastlayer.scenarios.spec import ScenarioSpec
 from lastlayer.study.plan_fields import Many, Rate, Scenarios, Seeds, Strict, one_of
 from lastlayer.study.prepare import Prepared
 from lastlayer.study.run import digest_of
+
+BACKBONE = "resnet20"
+MOST = 1_000_000  # epochs, images of a class, images of a batch
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Balance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class ImageData(ImageSet):
+    """A data set of small images, read whole: their pixels are tensors, not files."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The digest of its content; a large one is read once."""
+        return self.digest
+
+    @property
+    def origin(self) -> Origin:
+        """Where they come from."""
+        return Origin(self.name, BACKBONE, normalisation="authors")
+
+    @property
+    def in_features(self) -> int:
+        """Pixels times channels."""
+        return _pixels(self.train)[0].numel()
+
+    def pool(self, label: str, device: torch.device) -> ImagePool:
+        """Bring the images and their classes to a device, normalised as in the study."""
+        mean, std = AUTHORS[self.name]
+        x, test_x = _pixels(self.train), _pixels(self.test)
+        y, test_y = self.train.labels[label], self.test.labels[label]
+        return make_image_pool(x, y, test_x, test_y, mean=mean, std=std).to(device)
+
+
+def _pixels(images: Images) -> Tensor:
+    """Return the images of a data set that fits in memory."""
+    return cast(Tensor, images.x)
+
+
+def read_image_data(dataset: str, root: Path | None) -> ImageData:
+    """Read the images of a data set from the folder of its official files."""
+    look_up(dataset, AUTHORS, "data set of images of one size")
+    if root is None:
+        raise OptionError(
+            f"networks are trained on the images themselves: pass the folder of {dataset}'s "
+            "official files with --root DIR (python or binary version, unpacked there, "
+            f"from {HOME})"
+        )
+    return ImageData(**vars(read_images(dataset, root)))
 
 
 def setting_of(balance: float, rules: ReplayRules, options: TrainingOptions) -> str:
@@ -124,11 +179,6 @@ def _layer(value: Any) -> str:
     layers = {name: card for name, card in HEADS.items() if card.by_gradient}
     look_up(split_name(value)[0], layers, "layer trained by gradient")
     return value
-
-
-MOST = 1_000_000  # epochs, images of a class, images of a batch
-Count = Annotated[int, Field(ge=1, le=MOST)]
-Balance = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Replay(Strict):

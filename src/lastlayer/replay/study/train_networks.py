@@ -26,8 +26,7 @@ from lastlayer.core.progress import Meter
 from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.layers import LAYERS
 from lastlayer.layers.modules import unit
-from lastlayer.replay.study.image_data import ImageData
-from lastlayer.replay.study.network_run import NetworkRun, setting_of
+from lastlayer.replay.study.network_run import ImageData, NetworkRun, setting_of
 from lastlayer.replay.training import TaskEnd, train_replay
 from lastlayer.replay.training.at_once import trainer_for
 from lastlayer.replay.training.image_pool import make_image_pool
