@@ -21,7 +21,7 @@ from lastlayer.replay.training import ReplayRules, TrainingOptions, train_replay
 from lastlayer.replay.training.at_once import trainer_for
 from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
 from lastlayer.replay.training.learner import Learner, Network
-from lastlayer.replay.training.options import PRECISIONS
+from lastlayer.replay.training.training_options import PRECISIONS
 
 BATCH = 8
 KINDS = {  # clipped as the authors do, since the long runs are

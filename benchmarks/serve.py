@@ -298,7 +298,7 @@ def application() -> Iterator[tuple[int, Asks]]:
 
     import lastlayer as ll
     from lastlayer.live import LiveHead
-    from lastlayer.live.service.app import make_app
+    from lastlayer.live.service.application import make_app
 
     async def ask(app: object, verb: str, body: bytes) -> None:
         headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]

@@ -12,9 +12,9 @@ import pytest
 import lastlayer as ll
 from conftest import made_up, save_head
 from lastlayer.live import LiveHead, Replica, writer
-from lastlayer.live.service import app as service_app
+from lastlayer.live.service import application as service_app
 from lastlayer.live.service import bodies
-from lastlayer.live.service.app import make_app
+from lastlayer.live.service.application import make_app
 
 Z, Y = made_up(40, 1)
 

@@ -164,7 +164,7 @@ def _image(path: Path) -> Any:
 
 
 def _weights(path: Path) -> Any:
-    from lastlayer.extraction.backbones.weights import read_state  # noqa: PLC0415
+    from lastlayer.extraction.backbones.weight_files import read_state  # noqa: PLC0415
 
     return read_state(path, "weights")
 

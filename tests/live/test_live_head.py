@@ -22,7 +22,7 @@ from lastlayer.errors import (
 )
 from lastlayer.live import LiveHead, writer
 from lastlayer.live.service.about import score_of
-from lastlayer.live.store import store
+from lastlayer.live.store import head_store as store
 from lastlayer.live.store.entry import DROP, Entry
 
 

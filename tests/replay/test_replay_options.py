@@ -12,8 +12,8 @@ from lastlayer.errors import OptionError, UnknownNameError
 from lastlayer.layers import LAYERS
 from lastlayer.replay.training import AUTHORS, Network, ReplayRules, TrainingOptions, train_replay
 from lastlayer.replay.training.learner import Learner
-from lastlayer.replay.training.options import AuthorsCosine, AuthorsWeightNorm
 from lastlayer.replay.training.replay_stream import START, ReplayStream, generator_for
+from lastlayer.replay.training.training_options import AuthorsCosine, AuthorsWeightNorm
 from small_images import SmallNet, pairs, small_pool
 
 RULES = ReplayRules(epochs=2, per_class=5)

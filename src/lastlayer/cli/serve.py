@@ -75,7 +75,7 @@ def serve(
         return
     hosts = _hosts(host, host_name or [], token_file)
     with extra("serve", "lastlayer serve"):
-        from lastlayer.live.service import app as service
+        from lastlayer.live.service import application as service
         from lastlayer.live.service import guard, server
 
     tokens = guard.read_tokens(token_file) if token_file else {}

@@ -18,7 +18,7 @@ from lastlayer.core.progress import Tell
 from lastlayer.data.rows import Rows, Source, read_rows
 from lastlayer.errors import DataError, OptionError
 from lastlayer.heads.statistics.class_statistics import ClassStatistics
-from lastlayer.labels import words
+from lastlayer.labels import audit_words as words
 from lastlayer.labels.copies import Pair, near_copies
 from lastlayer.labels.out_of_fold import OutOfFold
 from lastlayer.labels.second_opinion import Beside, fit

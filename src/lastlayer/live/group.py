@@ -10,7 +10,7 @@ import numpy as np
 
 from lastlayer.errors import FileFormatError, NotWaitingError, TakenError
 from lastlayer.live.store.entry import AWAIT, DROP, FOLD, FORGET, LABEL, LEARN, Entry, Rows
-from lastlayer.live.store.store import Group, Kept, Store, Waiting, check_same
+from lastlayer.live.store.head_store import Group, Kept, Store, Waiting, check_same
 from lastlayer.live.working import Working
 
 TYPES = (np.float16, np.float32, np.float64)  # of rows

@@ -27,7 +27,7 @@ from lastlayer.estimator import HeadClassifier
 from lastlayer.heads.calibration import a_share
 from lastlayer.live.snapshot import Answer, Snapshot
 from lastlayer.live.store.entry import AWAIT, DROP, FORGET, LABEL, LEARN, RELABEL, Entry, Rows
-from lastlayer.live.store.store import Store
+from lastlayer.live.store.head_store import Store
 from lastlayer.live.waitlist import MOST, Open, Waitlist, sketch
 from lastlayer.live.watch_thread import Shown, Watched
 from lastlayer.live.working import Given, Working, begin, recover

@@ -22,7 +22,7 @@ from lastlayer.errors import (
 )
 from lastlayer.estimator import HeadClassifier
 from lastlayer.live.live_head import LiveHead
-from lastlayer.live.store.store import HEAD
+from lastlayer.live.store.head_store import HEAD
 from lastlayer.live.working import Given, Working, begin, digest_of
 
 BASE = "base.safetensors"

@@ -27,7 +27,7 @@ from lastlayer.evaluate.training_rows import Divided
 from lastlayer.heads import Head
 from lastlayer.heads.too_large import refuse_too_large, squares_learned
 from lastlayer.live.store.entry import FOLD, FORGET, LEARN, RELABEL, Entry, Rows
-from lastlayer.live.store.store import Store
+from lastlayer.live.store.head_store import Store
 
 Given = str | os.PathLike[str] | HeadClassifier | None
 

@@ -17,7 +17,7 @@ from lastlayer.estimator import HeadClassifier
 from lastlayer.live.group import Asked, Making
 from lastlayer.live.snapshot import frozen
 from lastlayer.live.store.entry import FOLD, FORGET, RELABEL, Entry
-from lastlayer.live.store.store import Store
+from lastlayer.live.store.head_store import Store
 from lastlayer.live.waitlist import Open, Waitlist, sketch
 from lastlayer.live.watch_thread import Watched
 from lastlayer.live.working import Working

@@ -22,7 +22,7 @@ from lastlayer.errors import (
 )
 from lastlayer.live import LiveHead
 from lastlayer.live.store import database
-from lastlayer.live.store.store import Store
+from lastlayer.live.store.head_store import Store
 from lastlayer.live.working import recover
 
 

@@ -22,7 +22,7 @@ from lastlayer.extraction.backbones.preparation import (
 )
 from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.extraction.backbones.timm_models import PREFIX, load_timm
-from lastlayer.extraction.backbones.weights import fit, read_state
+from lastlayer.extraction.backbones.weight_files import fit, read_state
 
 RELEASE = "https://github.com/chenyaofo/pytorch-cifar-models/releases"
 PYTORCH = "https://download.pytorch.org/models"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lastlayer.core.extras import extra
 from lastlayer.errors import MissingFileError, UnknownNameError
 from lastlayer.extraction.backbones.preparation import Transform, to_pillow
-from lastlayer.extraction.backbones.weights import fit, read_state
+from lastlayer.extraction.backbones.weight_files import fit, read_state
 
 PREFIX = "timm:"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from lastlayer.core.atomic_write import in_place_of
 from lastlayer.core.files import say
 from lastlayer.errors import MissingFileError, WriteError
-from lastlayer.live.store.store import HEAD, JOURNAL
+from lastlayer.live.store.head_store import HEAD, JOURNAL
 
 TRIES = 100
 

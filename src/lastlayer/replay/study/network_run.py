@@ -23,8 +23,8 @@ from lastlayer.extraction.datasets.readers import read_images
 from lastlayer.replay.training import ReplayRules, TrainingOptions
 from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
 from lastlayer.replay.training.learner import OPTIMIZERS, Network
-from lastlayer.replay.training.options import PRECISIONS, STARTS
 from lastlayer.replay.training.replay_stream import check_tasks
+from lastlayer.replay.training.training_options import PRECISIONS, STARTS
 from lastlayer.results.columns import Kind
 from lastlayer.results.store import Columns
 from lastlayer.scenarios.spec import ScenarioSpec

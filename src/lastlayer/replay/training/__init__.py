@@ -2,8 +2,8 @@
 
 from lastlayer.replay.training.image_pool import ImagePool, make_image_pool
 from lastlayer.replay.training.learner import Network
-from lastlayer.replay.training.options import AUTHORS, TrainingOptions
 from lastlayer.replay.training.train import ReplayRules, TaskEnd, train_replay
+from lastlayer.replay.training.training_options import AUTHORS, TrainingOptions
 
 __all__ = [
     "AUTHORS", "ImagePool", "Network", "ReplayRules", "TaskEnd", "TrainingOptions",

@@ -15,7 +15,7 @@ from lastlayer.errors import OptionError
 from lastlayer.replay.training.grouped_net import GroupedNet, NotGroupableError, group_nets
 from lastlayer.replay.training.learner import Learner
 from lastlayer.replay.training.network_group import Group, Recorder
-from lastlayer.replay.training.options import PRECISIONS, TrainingOptions
+from lastlayer.replay.training.training_options import PRECISIONS, TrainingOptions
 
 
 class Steps:

@@ -14,8 +14,8 @@ from lastlayer.core.names import look_up
 from lastlayer.errors import OptionError, ShapeError
 from lastlayer.layers import LAYERS, MASKS, Layer
 from lastlayer.replay.training.image_pool import ImagePool
-from lastlayer.replay.training.options import PRECISIONS, STARTS, TrainingOptions
 from lastlayer.replay.training.replay_stream import START, generator_for
+from lastlayer.replay.training.training_options import PRECISIONS, STARTS, TrainingOptions
 
 TEST_BATCH = 5000
 

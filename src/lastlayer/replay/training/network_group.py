@@ -20,7 +20,7 @@ from lastlayer.layers import Layer
 from lastlayer.layers.mask import Keep
 from lastlayer.replay.training.grouped_net import GroupedNet, Part
 from lastlayer.replay.training.learner import Learner
-from lastlayer.replay.training.options import Precision
+from lastlayer.replay.training.training_options import Precision
 
 HEAD = "layer."
 ALIGN = 64  # numbers: GPUs read tensors faster that begin at whole lines of memory

@@ -16,8 +16,8 @@ from lastlayer.errors import OptionError
 from lastlayer.replay.training.at_once import Grouped, SideBySide, trainer_for
 from lastlayer.replay.training.image_pool import ImagePool
 from lastlayer.replay.training.learner import OPTIMIZERS, Learner, MakeBackbone, Network
-from lastlayer.replay.training.options import PRECISIONS, Precision, TrainingOptions
 from lastlayer.replay.training.replay_stream import ReplayStream, check_tasks
+from lastlayer.replay.training.training_options import PRECISIONS, Precision, TrainingOptions
 
 KIND = "checkpoint"
 Setting = Mapping[str, Any]  # what decides the numbers; as JSON gives it back
