@@ -67,7 +67,7 @@ def _facts(advice: "Advice", then: str) -> list[Fact]:
         ),
         Fact(
             "What it is, and costs",
-            f"{size}, {time} an answer",
+            f"{size} of memory, {time} an answer",
             [f"It keeps {keeps}.", *([f"{head} {plain}."] if plain else [])],
         ),
         Fact(

@@ -152,8 +152,8 @@ def _cost(advice: "Advice") -> list[str]:
     can, size = card_of(head).abilities, choice.sizes[head]
     keeps = "every row" if can.keeps_samples else "no rows"
     said = [
-        f"It keeps {card_of(head).state} ({size_in_words(size)}, {keeps}) and predicts one sample "
-        f"in {time_in_words(judgement.verdicts[head].latency)} on this machine."
+        f"It keeps {card_of(head).state} ({size_in_words(size)} of memory, {keeps}), "
+        f"and one answer takes {time_in_words(judgement.verdicts[head].latency)} on this machine."
     ]
     if card_of(head).by_gradient:
         said.append(

@@ -94,8 +94,9 @@ def _show_head(file: Path, every: bool) -> None:
     options = ", ".join(f"{k}={v}" for k, v in head.options.items() if k != "mask")
     if options:
         print(f"options: {options}")
+    kind = {"U": "text", "f": "numbers"}.get(clf.classes_.dtype.kind, "whole numbers")
     named = "named" if "class_names" in kept else "without names"
-    print(f"classes: {head.n_classes}, {named}; labels of type {clf.classes_.dtype}")
+    print(f"classes: {head.n_classes}, {named}; labels are {kind}")
     if clf.answers is not None:
         coarser = [str(label) for label in clf.classes_.tolist()]
         print(f"answers by {len(coarser)} coarser labels: {printable(listed(coarser))}")

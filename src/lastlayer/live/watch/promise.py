@@ -51,4 +51,4 @@ def promised(settings: dict[str, Any]) -> str:
     rows, chance = settings["rows"], settings["false_alarms"]
     if rows is not None:
         return f"Promised: at least {rows:,.0f} rows between false alarms on average."
-    return f"Promised: a false alarm ever comes with a chance of at most {percent(chance)}."
+    return f"Promised: the chance that there is ever a false alarm is at most {percent(chance)}."
