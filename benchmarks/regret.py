@@ -302,16 +302,18 @@ def beside_before(before: pl.DataFrame, now: pl.DataFrame) -> str:
 def intervals_in_words(found: pl.DataFrame) -> str:
     """Write what was expected, and found, as Markdown; below it how often the interval holds.
 
-    Test rows are few, so that what they say has an interval too: the expected one is *contradicted*
-    where the two differ by more than both, taken together, leave open.
+    Test rows are few, so that what they say has an interval too, Wilson's: the expected one is
+    *contradicted* where the two differ by more than both, taken together, leave open. How many are
+    to lie *inside* if all is as said follows from both widths.
     """
     lines = ["| stream | held-out rows | expected | test rows | found | |", "|---" * 6 + "|"]
     inside = contradicted = told = 0
+    due, gap = 0.0, 0.0
     for row in found.sort("stream", "split").iter_rows(named=True):
-        expected, seen = (
-            [100 * row[f"{which}_{k}"] for k in ("value", "low", "high")]
-            for which in ("expected", "found")
-        )
+        expected = [100 * row[f"expected_{k}"] for k in ("value", "low", "high")]
+        n, share = row["tested"], row["found_value"]
+        ends = stats.binomtest(round(share * n), n).proportion_ci(method="wilson")
+        seen = [100 * share, 100 * ends.low, 100 * ends.high]
         within = expected[1] <= seen[0] <= expected[2]
         # The half of each interval that looks at the other.
         side = 1 if seen[0] < expected[0] else 2
@@ -320,6 +322,10 @@ def intervals_in_words(found: pl.DataFrame) -> str:
         near = row["near"] >= ALIKE
         inside, contradicted = inside + within, contradicted + off
         told += off and near
+        half = (expected[2] - expected[1]) / 2
+        noise = 196 * np.sqrt(row["expected_value"] * (1 - row["expected_value"]) / n)
+        due += 2 * float(stats.norm.cdf(1.96 * half / max(np.hypot(half, noise), 1e-9))) - 1
+        gap += (seen[0] - expected[0]) / found.height
         texts = [f"{value:.1f} ({low:.1f} to {high:.1f})" for value, low, high in (expected, seen)]
         said = ", near-copies are pointed out" if near else ""
         lines.append(
@@ -329,8 +335,11 @@ def intervals_in_words(found: pl.DataFrame) -> str:
     n = found.height
     lines += [
         "",
-        f"Of {n} intervals, {inside} contain what the test rows say and {n - contradicted} are not "
-        f"contradicted by them; of the others, {told} came with a warning of near-copies.",
+        f"Of {n} intervals, {n - contradicted} are not contradicted by the test rows; of the "
+        f"others, {told} came with a warning of near-copies. {inside} contain what the test rows "
+        f"say: with so few of these, {due:.0f} would if every interval were exactly right. Test "
+        f"rows are {abs(gap):.1f} points {'above' if gap > 0 else 'below'} what was expected on "
+        "average.",
     ]
     return "\n".join(lines)
 
