@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from lastlayer.advice.choosing import Scores, choose, much_cheaper
 from lastlayer.advice.needs import Needs, read_bytes, read_seconds
@@ -155,6 +156,15 @@ def test_rows_of_one_source_widen_the_interval():
     alone = Scores(right, np.arange(300)).accuracy("a")
     together = Scores(right, np.repeat(np.arange(30), 10)).accuracy("a")
     assert together.high - together.low > 2 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize(("wrong", "of"), [(0, 26), (1, 45), (3, 100), (23, 26), (26, 26)])
+def test_few_wrong_or_right_answers_leave_open_what_wilsons_interval_does(wrong, of):
+    right = {"a": (np.arange(of) >= wrong).astype(float)}
+    found = Scores(right, np.arange(of)).accuracy("a")
+    wilson = stats.binomtest(of - wrong, of).proportion_ci(method="wilson")
+    assert found.low <= wilson.low + 1e-9
+    assert found.high >= wilson.high - 1e-9
 
 
 @pytest.mark.parametrize("text", ["", "1 XB", "-1MB", "0", "1e400MB"])

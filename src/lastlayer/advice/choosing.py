@@ -1,7 +1,9 @@
 """Choosing: the best on held-out rows, or one that needs less and is as good; ties are named."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ MARGIN = 0.005  # a cheaper head may lose less than this
 MUCH, AS_MUCH = 10.0, 2.0  # times less work or memory is much cheaper; times more is no worse
 LEVEL = 0.95  # of all intervals
 DRAWS = 1000  # of the bootstrap
+FEW = 10  # right or wrong answers, too few for the bootstrap
 ALIKE = 0.995  # heads that answer the same for this share of the rows are one line
 GUESS = "always the most common class"
 
@@ -43,6 +46,13 @@ class Interval:
             f"{100 * x:.1f}".replace("-", "−") for x in (self.value, self.low, self.high)
         )
         return f"{value} ({low} to {high})"
+
+
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    """Return the shares that n answers, so many of them right, do not contradict (Wilson 1927)."""
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2 / n
+    middle, reach = share + z / 2, math.sqrt(z * share * (1 - share) + z * z / 4)
+    return (middle - reach) / (1 + z), (middle + reach) / (1 + z)
 
 
 class Scores:
@@ -85,9 +95,17 @@ class Scores:
         return float(self._mean[self.names.index(name)])
 
     def accuracy(self, name: str) -> Interval:
-        """Return the share of right answers with its interval."""
+        """Return the share of right answers with its interval.
+
+        Draws of rows that are nearly all right, or all wrong, hardly differ, and tell too little of
+        what other rows would be: there the interval is Wilson's, if that is wider.
+        """
         k = self.names.index(name)
-        return self._interval(self._mean[k], self._drawn[:, k])
+        found, n = self._interval(self._mean[k], self._drawn[:, k]), len(self._count)
+        if min(found.value, 1 - found.value) * n >= FEW:
+            return found
+        low, high = _wilson(found.value, n)
+        return Interval(found.value, min(found.low, low), max(found.high, high))
 
     def difference(self, better: str, worse: str) -> Interval:
         """Return how much more often one is right than another, paired."""
