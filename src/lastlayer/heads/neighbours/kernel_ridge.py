@@ -196,9 +196,9 @@ class KernelRidgeHead(StoringHead):
 
     def _leave_one_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
         parts = zip(*map(self._cut, (z, y, copies)), strict=True)
-        return torch.cat([self._left_out(*part) for part in parts])
+        return torch.cat([self._part_without(*part) for part in parts])
 
-    def _left_out(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
+    def _part_without(self, z: Tensor, y: Tensor, copies: Tensor) -> Tensor:
         """Return y − α/t, t the sum of C = (K + λI)⁻¹, less the intercept's, over a row's copies.
 
         All copies have one α, and the block of C that is theirs has equal sums of its rows.
