@@ -145,7 +145,7 @@ def _load(
     features: str, by: str | None, label: str | None, embedding: str | None, group: str | None
 ) -> "Features | TrainingFeatures":
     """Load features, or read a table with the columns that the stream needs."""
-    from lastlayer import load_features
+    from lastlayer.data import load_features
     from lastlayer.data.from_tables import import_training
 
     if not _is_table(features):

@@ -16,7 +16,7 @@ from lastlayer.core.progress import Meter, Tell
 from lastlayer.core.threads import one_core_each, thread_count
 from lastlayer.errors import LastLayerError
 from lastlayer.evaluate import costs
-from lastlayer.evaluate.pool import Verdict, epochs_for
+from lastlayer.evaluate.pool import Verdict, epochs_for, learn_rows
 from lastlayer.evaluate.rates import (
     NORM,
     Pair,
@@ -28,7 +28,6 @@ from lastlayer.evaluate.rates import (
     train_candidates,
 )
 from lastlayer.evaluate.stream import Split, Stream, feature_scale, splits_of
-from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import Head, make_head
 
 CHECKPOINTS = 10  # at most so often is a head scored on its way

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from lastlayer.catalogue.head_cards import card_of
 from lastlayer.errors import OptionError, UnsupportedError
-from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors
-from lastlayer.evaluate.training_rows import learn_rows
+from lastlayer.evaluate.pool import Pool, Rules, Schedule, Score, Vectors, learn_rows
 from lastlayer.heads import FeatureMap, Head, make_head, make_map
 from lastlayer.heads.head import Preset
 from lastlayer.heads.maps.feature_map import ROWS

@@ -1,7 +1,7 @@
-"""What heads are trained and tested on: tensors and row indices, with no files or scenarios."""
+"""What heads are trained and tested on, tensors and row indices, and how rows are shown to them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +31,13 @@ def epochs_for(tasks: Sequence[Tensor], batch_size: int = BATCH_SIZE) -> int:
     steps = [math.ceil(len(rows) / batch_size) for rows in tasks if len(rows)]
     in_all, least = sum(steps), sum(steps) / max(len(steps), 1)
     return max(EPOCHS, math.ceil(STEPS / max(in_all, 1)), math.ceil(STEPS_OF_TASK / max(least, 1)))
+
+
+def learn_rows(head: Head, z: Tensor, y: Tensor, batches: Iterable[Tensor]) -> None:
+    """Show batches of rows of features z (n, h) to a head, each a change of its own."""
+    for rows in batches:
+        if len(rows):
+            head.observe(z[rows].float(), y[rows])
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The rows that a classifier learns: what they weigh, divided by its scale, and in batches."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,6 @@ class Divided:
     def split(self, size: int) -> Iterator[Tensor]:
         """Read them in their order, that many rows at a time."""
         return (self[start : start + size] for start in range(0, max(len(self), 1), size))
-
-
-def learn_rows(head: Head, z: Tensor, y: Tensor, batches: Iterable[Tensor]) -> None:
-    """Show batches of rows of features z (n, h) to a head, each a change of its own."""
-    for rows in batches:
-        if len(rows):
-            head.observe(z[rows].float(), y[rows])
 
 
 def batches(

@@ -15,8 +15,7 @@ from lastlayer.heads.gradient.gradient_head import GradientHead
 from lastlayer.heads.head import Head, Preset
 from lastlayer.heads.head_file import HeadFile, check_state, put_back, read_head
 from lastlayer.heads.maps.feature_map import FeatureMap, make_map
-from lastlayer.heads.maps.random_ridge import RandomRidgeHead
-from lastlayer.heads.maps.random_slda import RandomSldaHead
+from lastlayer.heads.maps.random_heads import RandomRidgeHead, RandomSldaHead
 from lastlayer.heads.neighbours.kernel_ridge import KernelRidgeHead
 from lastlayer.heads.neighbours.knn import KnnHead
 from lastlayer.heads.neighbours.median import MedianHead

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lastlayer.core.checks import expect
-from lastlayer.evaluate.training_rows import learn_rows
+from lastlayer.evaluate.pool import learn_rows
 from lastlayer.heads import Head, make_head, options_of
 from lastlayer.heads.changes import check_able
 from lastlayer.labels.copies import Copies

@@ -17,8 +17,8 @@ from lastlayer.core.progress import bar
 from lastlayer.data import Features
 from lastlayer.errors import ArgumentError, DataError, OptionError
 from lastlayer.evaluate.one_pass import map_rows
+from lastlayer.evaluate.pool import learn_rows
 from lastlayer.evaluate.softmax import retrained_accuracy
-from lastlayer.evaluate.training_rows import learn_rows
 from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.head import Preset
 from lastlayer.results.tables import deviation, head_name, thrift
