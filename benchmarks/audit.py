@@ -10,7 +10,8 @@ random or to the most similar class, and every method ranks all rows: AUROC of t
 many of as many first rows are, and the processor time, all on one thread; what takes less than a
 second is run three times, and the least time counts. cleanlab (PyPI) ranks by its own scores of
 probabilities from five-fold cross-validation, by logistic regression or by 10 nearest neighbours;
-it counts nothing and looks for no copies, and the audit's time has all of this. FOLDER holds
+it counts nothing and looks for no copies. The audit's time has all of this; "slda, ranking alone"
+is what it takes to rank rows, as cleanlab does. FOLDER holds
 CIFAR-10_human.pt and CIFAR-100_human.pt (github.com/UCSC-REAL/cifar-10-100n, in data) and
 cifar10h-counts.npy (github.com/jcpeterson/cifar-10h, in data). --scale writes a features file,
 which --audit FILE audits in a fresh process.
@@ -39,6 +40,8 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 import lastlayer as ll
+from lastlayer.labels.noise import Noise
+from lastlayer.labels.out_of_fold import OutOfFold
 
 RATE = 0.05
 # Of draws by the noise model: the share of wrong labels, that of these which follow pairs of
@@ -50,6 +53,7 @@ OURS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "qda": ("qda", {}),
     "random_slda, width 500": ("random_slda", {"width": 500}),
 }
+RANKING = "slda, ranking alone"
 SHORT = 1.0  # seconds: what takes less is run three times
 Rows = tuple[Tensor, Tensor]
 
@@ -113,6 +117,16 @@ def ours(z: Tensor, y: Tensor, head: str, options: dict[str, Any]) -> tuple[Tens
     return scores, found
 
 
+def ranking(z: Tensor, y: Tensor) -> Tensor:
+    """Return how suspicious each row is to an audit that does nothing else."""
+    found = OutOfFold("slda", z, y, 0)
+    noise = Noise.fit(found.of(torch.arange(len(y))), y, own=found.head._own_temperature())
+    scores = torch.empty(len(y), dtype=torch.float64)
+    for rows, logits in found.pieces():
+        scores[rows] = noise.wrong(noise.probabilities(logits), y[rows]).sum(dim=1)
+    return scores
+
+
 def cleanlab(z: Tensor, y: Tensor, model: Any) -> Tensor:
     """Return how suspicious each row is to cleanlab."""
     from cleanlab.rank import get_label_quality_scores  # noqa: PLC0415  (only this needs it)
@@ -155,6 +169,8 @@ def cases(z: Tensor, y: Tensor, wrong: Tensor) -> dict[str, Case]:
         counted = f"{audit.wrong:.0f} ({low:.0f} to {high:.0f})"
         held = low <= int(wrong.sum()) <= high
         found[method] = Case(*judged(scores, wrong), took, counted, held)
+    scores, took = timed(ranking, z, y)
+    found[RANKING] = Case(*judged(scores, wrong), took)
     for method, model in rivals().items():
         scores, took = timed(cleanlab, z, y, model)
         found[method] = Case(*judged(scores, wrong), took)
@@ -163,7 +179,7 @@ def cases(z: Tensor, y: Tensor, wrong: Tensor) -> dict[str, Case]:
 
 def table(found: dict[str, dict[str, Case]], say: Callable[[str], None]) -> None:
     """Write all cases: how well each method ranks, how long it takes, and what it counts."""
-    methods = [*OURS, *rivals()]
+    methods = [*OURS, RANKING, *rivals()]
     for title, methods_of, cell in (
         ("AUROC, precision", methods, lambda case: f"{case.auroc:.3f}, {case.precision:.2f}"),
         ("Processor time, s", methods, lambda case: f"{case.seconds:.3g}"),
@@ -182,7 +198,7 @@ def summary(found: dict[str, dict[str, Case]], say: Callable[[str], None]) -> No
     say(f"\nOf {n} cases\n")
     say("| | beside | AUROC at least | precision at least | a fifth of the time | time, median |")
     say("|---|---|---:|---:|---:|---:|")
-    for method in OURS:
+    for method in (*OURS, RANKING):
         for rival in rivals():
             pairs = [(by[method], by[rival]) for by in found.values()]
             ratios = [our.seconds / its.seconds for our, its in pairs]
@@ -193,8 +209,9 @@ def summary(found: dict[str, dict[str, Case]], say: Callable[[str], None]) -> No
             )
             numbers = " | ".join(str(count) for count in counts)
             say(f"| {method} | {rival} | {numbers} | {np.median(ratios):.2f} |")
-        held = sum(bool(by[method].held) for by in found.values())
-        say(f"| {method} | its interval has the number: {held} | | | | |")
+        if method in OURS:
+            held = sum(bool(by[method].held) for by in found.values())
+            say(f"| {method} | its interval has the number: {held} | | | | |")
 
 
 def planted(folder: Path | None, most: int, say: Callable[[str], None]) -> None:

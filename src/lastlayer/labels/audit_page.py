@@ -94,7 +94,7 @@ def _confusion(audit: "Audit") -> Section | None:
     if not rows.height:
         return None
     cells = [[words(a), words(b), number(n, digits=1)] for a, b, n in rows.head(MOST).rows()]
-    caption = "How many rows of each class have a wrong label, and which, as expected"
+    caption = "How many rows of each class are expected to carry each wrong label"
     table = Table(("confusion",), caption, ("label", "truth", "rows"), cells)
     title = "Which labels are taken for which"
     panels = [_chart(audit, rows)] if len(audit.names) <= MOST_CLASSES else []
@@ -116,7 +116,7 @@ def _chart(audit: "Audit", rows: "pl.DataFrame") -> Panel:
     )  # fmt: skip
     side = min(640, max(200, 18 * len(audit.names)))
     figure = Figure(("confusion",), "Labels beside what rows are", sized(chart, side), data)
-    return Panel("Each cell: rows of a class that have this label though they are not.", [figure])
+    return Panel("Each cell: rows of one class that carry the label of another.", [figure])
 
 
 def _copies(audit: "Audit") -> Section | None:
