@@ -122,6 +122,7 @@ def test_a_clock_that_goes_back_is_named(tmp_path: Path) -> None:
     save_head(tmp_path / "h.safetensors")
     options = [tmp_path / "h.safetensors", "--store", tmp_path / "live"]
     with running(*options) as service:
+        assert service.said[0] == "loading h …\n"
         assert service.ask("/predict", {"rows": Z[:1].tolist(), "id": "a"})[0] == 200
         assert service.ask("/status")[1]["trouble"] == []
         assert service.stop() == 0

@@ -7,7 +7,7 @@ import pytest
 
 import lastlayer as ll
 from lastlayer.advice.words import details_of
-from lastlayer.catalogue.head_cards import HEADS, all_heads, in_plain_words
+from lastlayer.catalogue.head_cards import HEADS, all_heads, in_plain_words, size_in_words
 from read_page import Page
 from small_streams import blobs
 
@@ -37,6 +37,9 @@ def test_the_first_screen_says_what_it_reaches_costs_and_what_next(
     assert f"{100 * share.low:.1f} to {100 * share.high:.1f} of 100" in first
     assert f"{100 * advice.choice.scores.of('linear'):.0f} with a linear layer" in first
     assert in_plain_words(advice.head) in first
+    size = size_in_words(advice.choice.sizes[advice.head])
+    assert f"{size} of memory" in first
+    assert f"({size} of memory, " in said
     assert "an answer It keeps" in first
     assert f"What to run next {THEN}" in first
     drawn = path.read_text(encoding="utf-8")

@@ -110,6 +110,7 @@ def _open(store: Path, files: list[Path], replica: bool, **how: Any) -> "dict[st
         raise OptionError(f"name the file of a head to begin with: there is none in {store} yet")
     if len(named) < len(files):
         raise OptionError("heads that are served together need files of different names")
+    print(f"loading {', '.join(named)} …", flush=True)  # solving may take seconds
     kind = Replica if replica else LiveHead
     found: dict[str, LiveHead] = {}
     try:
