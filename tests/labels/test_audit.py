@@ -173,8 +173,8 @@ def test_the_page_shows_pictures_links_and_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("how", "error", "says"),
     [
-        ({"head": "linear"}, UnsupportedError, "cannot leave rows out, as an audit does"),
-        ({"half_life": 9.0}, UnsupportedError, "cannot leave rows out, as an audit does"),
+        ({"head": "linear"}, UnsupportedError, "cannot leave rows out exactly"),
+        ({"half_life": 9.0}, UnsupportedError, "cannot leave rows out exactly"),
         ({"score": "worst"}, OptionError, "score must be"),
         ({"rows": "all"}, OptionError, "one split"),
         ({"id": "name"}, LastLayerError, "unknown column 'name'"),

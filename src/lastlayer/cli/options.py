@@ -86,9 +86,11 @@ HeadOut = Annotated[
     ),
 ]
 TableOut = Annotated[Path, typer.Option(help="The .csv or .parquet file to write.")]
-Page = Annotated[Path | None, typer.Option(help="Also write a page of it to this .html file.")]
+Page = Annotated[
+    Path | None, typer.Option(help="Also write the result as a page, to this .html file.")
+]
 Id = Annotated[
-    str | None, typer.Option("--id", help="Column that names the rows in what is written.")
+    str | None, typer.Option("--id", help="Column that names the rows, to be copied to the output.")
 ]
 RowsBetween = Annotated[
     float | None,

@@ -58,7 +58,7 @@ class OutOfFold:
 
 def _learn(head: Head, z: Tensor, y: Tensor, seed: int) -> Head:
     """Let a head learn rows that may lie on disk; one behind a map takes it from any rows."""
-    check_able(head, "leaves_out", "leave rows out, as an audit does,")
+    check_able(head, "leaves_out", "leave rows out")
     if 0 < head.rows_to_begin <= len(z):
         order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))
         head = head.fresh(head.n_classes, first=z[order[: head.rows_to_begin].sort().values])
