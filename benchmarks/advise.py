@@ -24,7 +24,8 @@ from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
 from sklearn.svm import LinearSVC
 
 import lastlayer as ll
-from lastlayer.evaluate.stream import lay_out, splits_of
+from lastlayer.evaluate.splits import splits_of
+from lastlayer.evaluate.stream import lay_out
 
 CANDIDATES = (
     NearestCentroid(),

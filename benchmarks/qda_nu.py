@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from benchmarks.regret import streams
 
-from lastlayer.evaluate.stream import lay_out, splits_of
+from lastlayer.evaluate.splits import splits_of
+from lastlayer.evaluate.stream import lay_out
 from lastlayer.heads import make_head
 
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 32.0)

@@ -39,7 +39,8 @@ from lastlayer.advice.stream_words import ALIKE, look_around
 from lastlayer.core.names import look_up
 from lastlayer.data.hold_out import hold_out
 from lastlayer.evaluate.judge import judge
-from lastlayer.evaluate.stream import Split, Stream, lay_out
+from lastlayer.evaluate.splits import Split
+from lastlayer.evaluate.stream import Stream, lay_out
 
 OUT = Path("results/regret")
 SHARES = (1.0, 0.1, 0.01)

@@ -40,7 +40,7 @@ from lastlayer.heads import Calibration, Head
 from lastlayer.heads.watch_reference import Reference, ahead, projected
 from lastlayer.live.watch.betting import most_errors
 from lastlayer.live.watch.compared import Judged
-from lastlayer.live.watch.questions import QUESTIONS, WORSE
+from lastlayer.live.watch.rules import QUESTIONS, WORSE
 from lastlayer.live.watch.watch import Watch
 
 BETWEEN = 2000  # rows between false alarms that are promised

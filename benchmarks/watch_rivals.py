@@ -25,7 +25,7 @@ from lastlayer.extraction.backbones.resnet20 import ResNet20
 from lastlayer.extraction.datasets.cifar import parse_pickle
 from lastlayer.heads import Head
 from lastlayer.live.watch.compared import Judged
-from lastlayer.live.watch.questions import MOVED, STRANGE, WORSE
+from lastlayer.live.watch.rules import MOVED, STRANGE, WORSE
 from lastlayer.live.watch.watch import Watch
 from lastlayer.live.watch.wealth import Wealth
 

@@ -11,7 +11,8 @@ from lastlayer.catalogue.head_cards import all_heads
 from lastlayer.data import FeatureSet
 from lastlayer.errors import OptionError
 from lastlayer.evaluate.judge import Judgement, Verdict, judge
-from lastlayer.evaluate.stream import Split, lay_out
+from lastlayer.evaluate.splits import Split
+from lastlayer.evaluate.stream import lay_out
 from small_streams import blobs, noise
 
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from lastlayer.data import FeatureSet
 from lastlayer.data.hold_out import hold_out
 from lastlayer.errors import DataError
-from lastlayer.evaluate.stream import lay_out, splits_of
+from lastlayer.evaluate.splits import splits_of
+from lastlayer.evaluate.stream import lay_out
 from small_streams import blobs
 
 

@@ -13,7 +13,8 @@ from lastlayer.evaluate.costs import RETRAINED
 from lastlayer.evaluate.judge import BATCH, _cost, _too_slow, checkpoints_of, judge
 from lastlayer.evaluate.pool import learn_rows
 from lastlayer.evaluate.rates import thinned, work_of
-from lastlayer.evaluate.stream import Split, feature_scale, lay_out, splits_of
+from lastlayer.evaluate.splits import Split, splits_of
+from lastlayer.evaluate.stream import feature_scale, lay_out
 from lastlayer.heads import make_head
 from sizes import Sizes
 from small_streams import blobs

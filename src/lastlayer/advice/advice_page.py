@@ -12,7 +12,7 @@ from lastlayer.advice.linear_losses import LINEAR
 from lastlayer.advice.needs import time_in_words
 from lastlayer.advice.words import details_of
 from lastlayer.catalogue.head_cards import card_of, in_plain_words, size_in_words, split_name
-from lastlayer.evaluate.stream import PART
+from lastlayer.evaluate.splits import PART
 from lastlayer.report.charts import DATA, class_axis, sized, switched
 from lastlayer.report.looks import encode_heads, layer_scale, place_of
 from lastlayer.report.page import Fact, Page

@@ -27,7 +27,8 @@ from lastlayer.data.features import TrainingFeatures
 from lastlayer.estimator import HeadClassifier
 from lastlayer.estimator.class_labels import text_labels
 from lastlayer.evaluate.judge import Judgement, judge
-from lastlayer.evaluate.stream import Stream, check_classes, judged_by, lay_out
+from lastlayer.evaluate.splits import judged_by
+from lastlayer.evaluate.stream import Stream, check_classes, lay_out
 from lastlayer.scenarios import Scenario, ScenarioSpec
 from lastlayer.study.comparison import head_names
 

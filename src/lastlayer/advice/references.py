@@ -14,7 +14,8 @@ from lastlayer.data import FeatureSet
 from lastlayer.evaluate.costs import too_large_to_retrain
 from lastlayer.evaluate.judge import Judgement, judge
 from lastlayer.evaluate.softmax import reference
-from lastlayer.evaluate.stream import Stream, judged_by
+from lastlayer.evaluate.splits import judged_by
+from lastlayer.evaluate.stream import Stream
 from lastlayer.heads import FeatureMap, make_head
 from lastlayer.heads.maps.feature_map import ROWS
 

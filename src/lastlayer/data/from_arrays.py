@@ -13,7 +13,7 @@ from lastlayer.core.checks import expect
 from lastlayer.core.tensors import check_dense
 from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.hold_out import TEST, stratified
-from lastlayer.data.label_columns import as_array, encode
+from lastlayer.data.label_values import as_array, encode
 from lastlayer.errors import DataError, OptionError
 
 Columns = Mapping[str, Any]  # label columns by name, the primary one first

@@ -16,7 +16,7 @@ from lastlayer.data.corrections import Corrections, Suspects
 from lastlayer.data.feature_set import FeatureSet
 from lastlayer.data.features import Features
 from lastlayer.data.from_arrays import as_features
-from lastlayer.data.label_columns import check_none_empty, number
+from lastlayer.data.label_values import check_none_empty, number
 from lastlayer.data.load import TABLES, load_features
 from lastlayer.data.made_by import Maker
 from lastlayer.data.table_rows import no_embedding, no_such_rows, read_splits

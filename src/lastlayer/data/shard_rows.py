@@ -16,7 +16,7 @@ from lastlayer.core.tensor_files import TensorStream, kind_of_file
 from lastlayer.data.feature_columns import column_names, columns_in_order
 from lastlayer.data.features import names_in_file
 from lastlayer.data.from_arrays import as_features
-from lastlayer.data.label_columns import code, has_fraction, label_text, piece_of_labels
+from lastlayer.data.label_values import code, has_fraction, label_text, piece_of_labels
 from lastlayer.data.made_by import Maker, maker_of
 from lastlayer.data.shard_list import Shard
 from lastlayer.data.table_rows import MOST_ROWS, TableRows, no_embedding, stacked

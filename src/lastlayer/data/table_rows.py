@@ -10,7 +10,7 @@ from lastlayer.core.checks import short
 from lastlayer.core.names import first_few, look_up
 from lastlayer.data.feature_columns import columns_in_order
 from lastlayer.data.from_arrays import Say
-from lastlayer.data.label_columns import as_labels, check_finite
+from lastlayer.data.label_values import as_labels, check_finite
 from lastlayer.data.tables.table import Array, Columns, Table
 from lastlayer.data.tables.which_columns import (
     SPLITS,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lastlayer.core.checks import expect, kind_of, short
 from lastlayer.core.names import class_name, listed, look_up
-from lastlayer.data.label_columns import check_lengths
+from lastlayer.data.label_values import check_lengths
 from lastlayer.errors import LabelError, MergeError
 
 Array = NDArray[Any]

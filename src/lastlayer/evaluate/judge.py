@@ -27,7 +27,8 @@ from lastlayer.evaluate.rates import (
     too_large,
     train_candidates,
 )
-from lastlayer.evaluate.stream import Split, Stream, feature_scale, splits_of
+from lastlayer.evaluate.splits import Split, splits_of
+from lastlayer.evaluate.stream import Stream, feature_scale
 from lastlayer.heads import Head, make_head
 
 CHECKPOINTS = 10  # at most so often is a head scored on its way

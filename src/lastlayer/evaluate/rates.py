@@ -21,7 +21,8 @@ from lastlayer.evaluate.fleet import (
     train,
 )
 from lastlayer.evaluate.pool import BATCH_SIZE, Rules, Schedule, Vectors, Verdict, epochs_for
-from lastlayer.evaluate.stream import PART, Split, Stream
+from lastlayer.evaluate.splits import PART, Split
+from lastlayer.evaluate.stream import Stream
 from lastlayer.heads.gradient.members import Members
 
 NORM = 16.0  # the root mean square norm of features that the rates on the cards are for

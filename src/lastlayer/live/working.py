@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lastlayer.core.checks import a_path
 from lastlayer.core.files import reading
-from lastlayer.data.label_columns import LONGEST
+from lastlayer.data.label_values import LONGEST
 from lastlayer.errors import (
     DataError,
     FileFormatError,

@@ -28,7 +28,7 @@ from lastlayer.heads import Head
 from lastlayer.heads.watch_reference import DIRECTIONS, REACH, Reference, ahead, projected, rank
 from lastlayer.live.watch.betting import unspent
 from lastlayer.live.watch.on_alarm import tell
-from lastlayer.live.watch.questions import RECENT
+from lastlayer.live.watch.rules import RECENT
 from lastlayer.live.watch.verdicts import Finding, Size, look_alike, say_strange
 from lastlayer.live.watch.watch import Alarm, Watch
 from lastlayer.live.watch.watch_page import watch_page

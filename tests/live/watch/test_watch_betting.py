@@ -25,7 +25,7 @@ from lastlayer.live.watch.betting import (
     spent,
     unspent,
 )
-from lastlayer.live.watch.questions import chances
+from lastlayer.live.watch.rules import chances
 from lastlayer.live.watch.wealth import Wealth
 
 SHARE = np.full((1, len(GRID)), 1 / len(GRID))

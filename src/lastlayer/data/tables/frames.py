@@ -13,7 +13,7 @@ import polars as pl
 from lastlayer.core.checks import kind_of, short
 from lastlayer.core.files import check_growth, reading
 from lastlayer.core.panics import without_panics
-from lastlayer.data.label_columns import refuse_mixed
+from lastlayer.data.label_values import refuse_mixed
 from lastlayer.data.tables import arrow_stream
 from lastlayer.data.tables.parquet_footer import Footer, read_footer
 from lastlayer.data.tables.table import Array, Columns, Table, at_once

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from lastlayer.data.hold_out import TEST, stratified
-from lastlayer.data.label_columns import encode
+from lastlayer.data.label_values import encode
 from lastlayer.errors import FileFormatError, OptionError
 from lastlayer.extraction.datasets.decoding import SUFFIXES
 from lastlayer.extraction.datasets.images import Images, ImageSet

@@ -15,7 +15,7 @@ from lastlayer.heads import Head
 from lastlayer.heads.watch_reference import Reference, ahead, along, projected
 from lastlayer.live.watch.betting import Array, at_most
 from lastlayer.live.watch.promise import promise_of
-from lastlayer.live.watch.questions import (
+from lastlayer.live.watch.rules import (
     ERRORS,
     MOVED,
     RECENT,

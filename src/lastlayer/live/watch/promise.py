@@ -6,7 +6,7 @@ from typing import Any
 from lastlayer.core.checks import real
 from lastlayer.errors import OptionError
 from lastlayer.live.watch.betting import Promise, at_most, every
-from lastlayer.live.watch.questions import QUESTIONS
+from lastlayer.live.watch.rules import QUESTIONS
 from lastlayer.live.watch.verdicts import percent
 
 CALIBRATION_FAILS = 0.01  # the chance that limits are too low, where rows between alarms are asked

@@ -8,17 +8,9 @@ import numpy as np
 
 from lastlayer.core.names import first_few
 from lastlayer.heads.watch_reference import DIRECTIONS, REACH
+from lastlayer.live.watch.alarm import Question
 from lastlayer.live.watch.betting import Array, interval, spent
-from lastlayer.live.watch.questions import (
-    ERRORS,
-    MOVED,
-    RANK,
-    SIDES,
-    STRANGE,
-    WORSE,
-    Question,
-    Rule,
-)
+from lastlayer.live.watch.rules import ERRORS, MOVED, RANK, SIDES, STRANGE, WORSE, Rule
 from lastlayer.live.watch.wealth import Wealth
 
 SURE = 0.05  # confidence sequences miss with at most this chance, whenever one looks

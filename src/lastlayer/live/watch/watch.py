@@ -24,6 +24,7 @@ from lastlayer.estimator import HeadClassifier
 from lastlayer.heads import Head
 from lastlayer.heads.class_names import called
 from lastlayer.live.watch import verdicts
+from lastlayer.live.watch.alarm import Question, State, until_alarm
 from lastlayer.live.watch.betting import Array, named
 from lastlayer.live.watch.compared import (
     FALSE_NAMES,
@@ -33,16 +34,7 @@ from lastlayer.live.watch.compared import (
     name_of_calibration,
 )
 from lastlayer.live.watch.promise import DEFAULT, asked_for, in_words, promised
-from lastlayer.live.watch.questions import (
-    MOVED,
-    QUESTIONS,
-    RECENT,
-    STRANGE,
-    Question,
-    Rule,
-    State,
-    until_alarm,
-)
+from lastlayer.live.watch.rules import MOVED, QUESTIONS, RECENT, STRANGE, Rule
 from lastlayer.live.watch.verdicts import Finding, Report, Verdict
 from lastlayer.live.watch.wealth import Wealth
 

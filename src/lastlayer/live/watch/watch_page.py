@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 import altair as alt
 
-from lastlayer.live.watch.questions import MOVED, STRANGE, WORSE, Question, Rule
+from lastlayer.live.watch.alarm import Question
+from lastlayer.live.watch.rules import MOVED, STRANGE, WORSE, Rule
 from lastlayer.live.watch.verdicts import ASKS, Report, Verdict, percent
 from lastlayer.report.charts import DATA, sized
 from lastlayer.report.page import Page
