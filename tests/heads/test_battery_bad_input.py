@@ -186,7 +186,7 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileFormatError, match=r"expected a lastlayer head file.*holds features"):
         load_head(path)
     assert issubclass(FileFormatError, ValueError)
-    with pytest.raises(MissingFileError, match=r"there is none"):
+    with pytest.raises(MissingFileError, match=r"no such file"):
         load_head(tmp_path / "nowhere")
     assert issubclass(MissingFileError, FileNotFoundError)
 
