@@ -95,6 +95,33 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
     assert "can: keep learning, be an nn.Linear, be merged with another, forget samples" in shown
 
 
+def test_rows_are_forgotten_once_unless_again_is_said(monkeypatch: Patch, capsys: Printed) -> None:
+    made = "fit birds.csv --label species --head slda --calibration 0.2 --out h.safetensors"
+    assert run(monkeypatch, made) == 0
+    before = Path("h.safetensors").read_bytes()
+    ask = "forget h.safetensors birds.csv --label species"
+    assert run(monkeypatch, ask) == 1
+    assert "60 of these 300 rows were held out to calibrate with" in capsys.readouterr().err
+    assert Path("h.safetensors").read_bytes() == before
+    learned = fit("birds.csv", "slda", label="species", calibration=0.2)
+    rows, known = pd.read_csv("birds.csv"), []
+    for row in range(len(rows)):
+        try:
+            learned.forget(rows.iloc[[row], :-1].astype("float32"), rows.species[[row]])
+            known.append(row)
+        except ValueError:
+            continue
+        if len(known) == 10:
+            break
+    rows.iloc[known].to_csv("gone.csv", index=False)
+    ask = "forget h.safetensors gone.csv --label species"
+    assert run(monkeypatch, ask) == 0
+    assert run(monkeypatch, ask) == 1
+    assert "10 of these 10 rows were forgotten before" in capsys.readouterr().err
+    # The same kinds of birds are many: without these ten twice, what remains is possible.
+    assert run(monkeypatch, f"{ask} --again") == 0
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_every_head_goes_on_to_the_bit(monkeypatch: Patch, name: str) -> None:
     """What the shell makes in three steps is what Python makes without a file between them."""
