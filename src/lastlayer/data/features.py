@@ -252,7 +252,7 @@ class Features:
     def unit_rows(self) -> Self:
         """Return the same features with each row scaled to length 1; a row of zeros stays.
 
-        Their ``origin`` says so, and heads that are fitted on them remember it.
+        Their ``origin`` says so, and classifiers that are fitted on them remember it.
 
         >>> data = Features.from_arrays([[3.0, 4.0], [0.0, 2.0]], [0, 1], test=([[0.0, 0.0]], [0]))
         >>> data.unit_rows().train.z.tolist(), data.unit_rows().test.z.tolist()
