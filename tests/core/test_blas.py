@@ -31,7 +31,7 @@ WAYS = ("BLAS", "scipy", "PyTorch")
 def all_by_blas() -> Iterator[None]:
     """Leave no product to PyTorch because it is small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blas, "_FEW", 1)
+        patch.setattr(blas, "_SYRK_FROM", 1)
         yield
 
 
@@ -61,7 +61,7 @@ def test_it_is_the_product(n: int, h: int, layout: str, sign: int, way: str) -> 
     scatter = torch.randn(h, h, dtype=torch.float64, generator=random)
     given, before = rows.numpy().copy(), scatter.numpy().copy()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blas, "_FEW", 1 if way != "PyTorch" else 10**9)
+        patch.setattr(blas, "_SYRK_FROM", 1 if way != "PyTorch" else 10**9)
         if way == "scipy":
             patch.setattr(blas, "_function", lambda name: None)
         add_symmetric(scatter, rows, sign)

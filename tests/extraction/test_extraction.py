@@ -152,7 +152,7 @@ def test_an_unknown_backbone() -> None:
 def test_weights_that_are_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"are missing: download"):
         load_backbone("resnet20-cifar10", None)
-    with pytest.raises(MissingFileError, match=r"weights; download"):
+    with pytest.raises(MissingFileError, match=r"weights; it must be the weights of .*; download"):
         load_backbone("resnet20-cifar10", tmp_path / "weights")
 
 

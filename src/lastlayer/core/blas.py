@@ -17,7 +17,10 @@ from torch import Tensor
 
 from lastlayer.core.threads import blas_threads
 
-_FEW, _MANY = 1 << 17, 1 << 26  # products from which syrk pays, and from which more threads do
+_SYRK_FROM, _THREADS_FROM = (
+    1 << 17,
+    1 << 26,
+)  # products from which syrk pays, and from which more threads do
 _MOST = 2**31 - 1  # the largest size that BLAS takes
 # How Cython writes the arguments down: sizes of 32 bits, and values of the type double.
 _NUMBER = r"(?:double|\w+cython_blas_d)"
@@ -60,12 +63,12 @@ def add_symmetric(scatter: Tensor, rows: Tensor, sign: int = 1) -> None:
     n, h = rows.shape
     work, largest = n * h * h, max(n, h, rows.stride(0))
     plain = scatter.dtype == rows.dtype == torch.float64 and scatter.is_contiguous()
-    if work < _FEW or largest > _MOST or not plain:
+    if work < _SYRK_FROM or largest > _MOST or not plain:
         scatter.addmm_(rows.mT, rows, alpha=sign)
         return
     if rows.stride(1) != 1 or rows.stride(0) < h:
         rows = rows.contiguous()
-    with blas_threads(torch.get_num_threads() if work > _MANY else 1):
+    with blas_threads(torch.get_num_threads() if work > _THREADS_FROM else 1):
         # A row-major matrix is its transpose to BLAS: our lower triangle is its upper one.
         if (dsyrk := _function("dsyrk")) is None:
             blas.dsyrk(sign, rows.numpy().T, beta=1.0, c=scatter.numpy().T, overwrite_c=1)

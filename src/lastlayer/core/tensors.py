@@ -167,7 +167,7 @@ def check_batch(
     """Refuse a batch that cannot be learned; return it on the device, with its largest label or −1.
 
     It waits for the device once at most. A batch of ``trusted_from`` rows or more stays where it
-    lies, and whoever learns from it checks its values on the way.
+    lies, and `statistics/updating.py` checks its values while it adds them up.
     """
     check_feature_kind(z, in_features)
     n = z.shape[0]

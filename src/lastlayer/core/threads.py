@@ -1,7 +1,7 @@
 """Threads: how many PyTorch and BLAS have, and work in several threads of one core each.
 
 Both numbers are settings of the process, which are changed here and nowhere else; callers say how
-many they want for a piece of work.
+many they want for a piece of work (`blas.add_symmetric` for products).
 """
 
 import threading

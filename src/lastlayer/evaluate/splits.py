@@ -46,8 +46,9 @@ class Split:
 def splits_of(stream: Stream, seed: int = 0, n: int | None = None) -> list[Split]:
     """Hold out a fifth of the rows in each of ``n`` splits; five in a row hold out each row once.
 
-    Without ``n`` there is one, or with fewer than 2,000 held-out rows as many as make 2,000 of
-    them, from 5 to 10.
+    Of many rows it is less (``MOST_HELD``, ``MOST_LOGITS``). Without ``n`` there is one split, or
+    with fewer than 2,000 held-out rows as many as make 2,000 of them, from 5 to 10. Where there are
+    enough validation rows, ``advise`` judges by these instead: ``judged_by``.
     """
     task, rows = stream.task_of, stream.rows
     most = min(MOST_HELD, max(FEW, MOST_LOGITS / stream.n_classes))

@@ -1,4 +1,4 @@
-"""The one thread that changes a live head: groups of changes, refreshes, checkpoints."""
+"""The one thread that changes a live head: groups of changes, on disk before they are answered."""
 
 import json
 import logging
