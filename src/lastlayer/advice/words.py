@@ -11,7 +11,7 @@ from lastlayer.advice.needs import time_in_words
 from lastlayer.advice.references import KERNEL, References
 from lastlayer.advice.stream_words import ALIKE
 from lastlayer.catalogue.head_cards import card_of, size_in_words, thrift
-from lastlayer.core.names import joined
+from lastlayer.core.names import joined, percent
 
 if TYPE_CHECKING:
     from lastlayer.advice.answer import Advice
@@ -33,7 +33,7 @@ def answer_of(advice: "Advice") -> str:
     if price is not None and price[1].value > WORTH_SAYING:
         first = (
             f"Retraining on everything would be better: a {price[0]} gets "
-            f"{_percent(references.scores.of(price[0]))} right, {price[1]} points more than the "
+            f"{percent(references.scores.of(price[0]))} right, {price[1]} points more than the "
             "best head that never retrains. "
         )
     if not choice.learned:
@@ -193,7 +193,7 @@ def _left_to_gain(advice: "Advice") -> list[str]:
     gap = advice.references.left_to_gain()
     if gap is None:
         return []
-    reached = _percent(advice.references.scores.of(KERNEL))
+    reached = percent(advice.references.scores.of(KERNEL))
     more = f"{gap} points more" if gap.low > 0 else "not shown to be more"
     return [f"A {KERNEL}, gets {reached} of the {_which(advice)} rows right: {more}."]
 
@@ -206,7 +206,7 @@ def _price(advice: "Advice") -> list[str]:
         return ["No reference was trained: the data are too large for that on this machine."]
     name, gap = price
     rows = "test rows" if advice.tested is not None else "same rows"
-    gets = f"a {name} gets {_percent(references.scores.of(name))} of the {rows} right"
+    gets = f"a {name} gets {percent(references.scores.of(name))} of the {rows} right"
     if gap.high < 0:
         return [f"Never retraining costs nothing here: {gets}, {gap.turned()} points less."]
     if gap.low <= 0:
@@ -218,7 +218,7 @@ def _linear(advice: "Advice") -> list[str]:
     choice, references = advice.choice, advice.references
     if LINEAR not in choice.scores.names:
         return []
-    reached, fall = _percent(choice.scores.of(LINEAR)), references.fall(LINEAR)
+    reached, fall = percent(choice.scores.of(LINEAR)), references.fall(LINEAR)
     falls = fall is not None and fall.low > 0 and fall.value >= MARGIN
     text = f"An ordinary linear layer {'falls to' if falls else 'reaches'} {reached}"
     if fall is not None and fall.low > 0:
@@ -239,7 +239,7 @@ def _repairs(advice: "Advice") -> list[str]:
     ):
         lost = {name: share for name, share in why.repairs.items() if share >= 0.001}
         if lost:
-            parts = [f"{_REPAIRS[name]} {_percent(share)}" for name, share in lost.items()]
+            parts = [f"{_REPAIRS[name]} {percent(share)}" for name, share in lost.items()]
             said.append(
                 "Rows that it once had right and lost, in % of all rows, by what would bring them "
                 f"back: {joined(parts)}."
@@ -260,7 +260,7 @@ def _clashes(advice: "Advice") -> list[str]:
 
 def _confusions(advice: "Advice") -> list[str]:
     few = advice.why.confusions[:3]
-    pairs = [f"{c.true} for {c.taken_for} ({_percent(c.share)})" for c in few]
+    pairs = [f"{c.true} for {c.taken_for} ({percent(c.share)})" for c in few]
     return [f"{advice.choice.head} most often mistakes {joined(pairs)}."] if pairs else []
 
 
@@ -268,7 +268,7 @@ def _finer(advice: "Advice") -> list[str]:
     label, said = advice.data.label, []
     for one in advice.finer:
         head = one.choice.head
-        reached = f"{_percent(one.plain[head])} to {_percent(one.choice.scores.of(head))}"
+        reached = f"{percent(one.plain[head])} to {percent(one.choice.scores.of(head))}"
         pays = "pays off" if one.pays else "is not shown to pay off"
         said.append(
             f"'{one.column}' refines '{label}': learning the finer labels and answering the "
@@ -300,8 +300,8 @@ def _reached(found: References) -> Iterator[str]:
     scores, head = found.scores, found.head
     yield f"{head} {_accuracy(scores.accuracy(head))}"
     if LINEAR in scores.names and head != LINEAR:
-        yield f"the linear layer {_percent(scores.of(LINEAR))}"
-    yield from (f"a {name} {_percent(scores.of(name))}" for name in found.names)
+        yield f"the linear layer {percent(scores.of(LINEAR))}"
+    yield from (f"a {name} {percent(scores.of(name))}" for name in found.names)
 
 
 def _unjudged(advice: "Advice") -> list[str]:
@@ -342,12 +342,8 @@ _REASONS = (
 _DETAILS = (_repairs, _clashes, _left_out)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
-
-
 def _accuracy(accuracy: Interval) -> str:
-    return f"{_percent(accuracy.value)} ({100 * accuracy.low:.1f} to {100 * accuracy.high:.1f})"
+    return f"{percent(accuracy.value)} ({100 * accuracy.low:.1f} to {100 * accuracy.high:.1f})"
 
 
 def _few(names: Sequence[str]) -> str:

@@ -61,6 +61,15 @@ def joined(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share as it is written.
+
+    >>> percent(0.7461), percent(0.05, 0)
+    ('74.6 %', '5 %')
+    """
+    return f"{100 * share:.{digits}f} %"
+
+
 def _there_are(name: str, known: list[str]) -> str:
     """Return a list of the known names; of many, only the nearest few."""
     if len(known) <= MOST:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import altair as alt
 
+from lastlayer.core.names import percent
 from lastlayer.report.charts import DATA, class_axis, sized
 from lastlayer.report.page import Page
 from lastlayer.report.section import Figure, Panel, Section, name_all
@@ -158,8 +159,10 @@ def _judged(audit: "Audit") -> Section:
         f"{audit.head} learned all rows; each was then answered as if it, and its copies with the "
         "same label, had not been learned: in closed form, without fitting again.",
         "Logits are divided by a temperature, so that they agree with the labels as probabilities.",
-        f"The noise model: a label is wrong with probability {audit.noise['rate']:.2%}, whatever "
-        f"the row; {1 - audit.noise['alike']:.0%} of wrong labels are any other class, each as "
+        f"The noise model: a label is wrong with probability {percent(audit.noise['rate'], 2)}, "
+        "whatever "
+        f"the row; {percent(1 - audit.noise['alike'], 0)} of wrong labels are any other class, "
+        "each as "
         "likely, the others one that the class is confused with. A label that contradicts an "
         "otherwise clear row counts as a mistake; one between classes that overlap does not. "
         "Without such a model mistakes and overlap cannot be told apart.",

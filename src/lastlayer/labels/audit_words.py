@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from lastlayer.core.names import percent
 from lastlayer.labels.second_opinion import Beside
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def sentences(audit: "Audit") -> tuple[str, ...]:
         f"{about} {audit.wrong:,.0f} of {n:,} labels are wrong ({low:,.0f} to {high:,.0f}); "
         f"{audit.suspects.height:,} are more probably wrong than right.",
         ASSUMED,
-        f"Predicted from the other rows, {audit.known.left_out:.1%} of rows get the label that "
+        f"Predicted from the other rows, {percent(audit.known.left_out)} of rows get the label "
+        "that "
         "they have.",
     ]
     if audit.confusion.height and audit.confusion["rows"][0] >= 1:
@@ -42,7 +44,8 @@ def sentences(audit: "Audit") -> tuple[str, ...]:
         said.append(f"Rows far from every class: {far:,}.")
     for one, other, told_apart in audit.same.head(3).rows():
         said.append(
-            f"'{one}' and '{other}' may be one class: only {told_apart:.0%} of their rows are "
+            f"'{one}' and '{other}' may be one class: only {percent(told_apart, 0)} of their "
+            "rows are "
             "closer to their own."
         )
     return tuple(said)
@@ -62,20 +65,23 @@ def warnings(
         )
     if known.left_out < FEW_RIGHT:
         said.append(
-            f"Only {known.left_out:.1%} of left-out rows are right: either many labels are wrong, "
+            f"Only {percent(known.left_out)} of left-out rows are right: either many labels are "
+            "wrong, "
             "or these features do not show the classes. The count may be far off, either way."
         )
     guess = float(counts.max()) / float(counts.sum())
     if _is_no_better(known.left_out, known.rows, guess):
         said.append(
             f"The features hardly tell classes apart: left-out rows are right "
-            f"{known.left_out:.1%} of the time, and the most frequent class is {guess:.1%} of the "
+            f"{percent(known.left_out)} of the time, and the most frequent class is "
+            f"{percent(guess)} of the "
             "rows. Little can be said of labels by these features."
         )
     if known.other is not None and known.left_out - known.other > BLIND + _chance(known):
         said.append(
-            f"The audit may be blind: left-out rows are right {known.left_out:.1%} of the time, "
-            f"but rows of {known.split} only {known.other:.1%}. If the features come from a "
+            f"The audit may be blind: left-out rows are right {percent(known.left_out)} of the "
+            "time, "
+            f"but rows of {known.split} only {percent(known.other)}. If the features come from a "
             "network trained on these labels, it has learned the wrong ones too: take features "
             "from one that was not."
         )
