@@ -160,12 +160,10 @@ def _judged(audit: "Audit") -> Section:
         "same label, had not been learned: in closed form, without fitting again.",
         "Logits are divided by a temperature, so that they agree with the labels as probabilities.",
         f"The noise model: a label is wrong with probability {percent(audit.noise['rate'], 2)}, "
-        "whatever "
-        f"the row; {percent(1 - audit.noise['alike'], 0)} of wrong labels are any other class, "
-        "each as "
-        "likely, the others one that the class is confused with. A label that contradicts an "
-        "otherwise clear row counts as a mistake; one between classes that overlap does not. "
-        "Without such a model mistakes and overlap cannot be told apart.",
+        f"whatever the row; {percent(1 - audit.noise['alike'], 0)} of wrong labels are any other "
+        "class, each as likely, the others one that the class is confused with. A label that "
+        "contradicts an otherwise clear row counts as a mistake; one between classes that "
+        "overlap does not. Without such a model mistakes and overlap cannot be told apart.",
         "The range holds 95 times in 100 if the model does. Mistakes that always go to the most "
         "similar class look like overlap, and are counted too low; rows that the head cannot "
         "describe look like mistakes, and are counted too high.",

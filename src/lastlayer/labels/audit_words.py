@@ -29,8 +29,7 @@ def sentences(audit: "Audit") -> tuple[str, ...]:
         f"{audit.suspects.height:,} are more probably wrong than right.",
         ASSUMED,
         f"Predicted from the other rows, {percent(audit.known.left_out)} of rows get the label "
-        "that "
-        "they have.",
+        "that they have.",
     ]
     if audit.confusion.height and audit.confusion["rows"][0] >= 1:
         label, truth, rows = audit.confusion.row(0)
@@ -45,8 +44,7 @@ def sentences(audit: "Audit") -> tuple[str, ...]:
     for one, other, told_apart in audit.same.head(3).rows():
         said.append(
             f"'{one}' and '{other}' may be one class: only {percent(told_apart, 0)} of their "
-            "rows are "
-            "closer to their own."
+            "rows are closer to their own."
         )
     return tuple(said)
 
@@ -66,24 +64,23 @@ def warnings(
     if known.left_out < FEW_RIGHT:
         said.append(
             f"Only {percent(known.left_out)} of left-out rows are right: either many labels are "
-            "wrong, "
-            "or these features do not show the classes. The count may be far off, either way."
+            "wrong, or these features do not show the classes. "
+            "The count may be far off, either way."
         )
     guess = float(counts.max()) / float(counts.sum())
     if _is_no_better(known.left_out, known.rows, guess):
         said.append(
             f"The features hardly tell classes apart: left-out rows are right "
             f"{percent(known.left_out)} of the time, and the most frequent class is "
-            f"{percent(guess)} of the "
-            "rows. Little can be said of labels by these features."
+            f"{percent(guess)} of the rows. "
+            "Little can be said of labels by these features."
         )
     if known.other is not None and known.left_out - known.other > BLIND + _chance(known):
         said.append(
             f"The audit may be blind: left-out rows are right {percent(known.left_out)} of the "
-            "time, "
-            f"but rows of {known.split} only {percent(known.other)}. If the features come from a "
-            "network trained on these labels, it has learned the wrong ones too: take features "
-            "from one that was not."
+            f"time, but rows of {known.split} only {percent(known.other)}. "
+            "If the features come from a network trained on these labels, "
+            "it has learned the wrong ones too: take features from one that was not."
         )
     if known.other is None:
         said.append(
