@@ -26,6 +26,22 @@ class ImpossibleError(DataError):
         super().__init__(f"cannot forget these samples{of}: {reason}")
 
 
+class UnlearnedRowsError(DataError):
+    """Rows to forget that a head has not learned; ``found`` says which, ``told`` what to do."""
+
+    def __init__(self, found: str) -> None:
+        self.found = found
+        super().__init__(self.told("skip_not_learned=True", "again=True"))
+
+    def told(self, skip: str, again: str) -> str:
+        """Return the message with what the two ways out are called."""
+        return (
+            f"{self.found}: {skip} leaves them out and forgets the others; {again} is for rows "
+            "that the head has learned copies of, otherwise it forgets what it never learned; "
+            "nothing was changed"
+        )
+
+
 class LabelError(LastLayerError, ValueError):
     """Labels that are not whole numbers from 0 upwards."""
 

@@ -101,8 +101,17 @@ def test_rows_are_forgotten_once_unless_again_is_said(monkeypatch: Patch, capsys
     before = Path("h.safetensors").read_bytes()
     ask = "forget h.safetensors birds.csv --label species"
     assert run(monkeypatch, ask) == 1
-    assert "60 of these 300 rows were held out to calibrate with" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "60 of these 300 rows were held out to calibrate with" in said
+    assert "--skip-not-learned leaves them out" in said
+    assert "skip_not_learned" not in said
     assert Path("h.safetensors").read_bytes() == before
+    some = f"{ask} --class kiwi --skip-not-learned --out some.safetensors"
+    assert run(monkeypatch, some) == 0
+    left_out = "20 were never learned (held out to calibrate with) and were left out"
+    assert f"forgot 80 rows of kiwi; {left_out}" in capsys.readouterr().out
+    assert run(monkeypatch, f"{ask} --skip-not-learned --again") == 1
+    assert "choose one" in capsys.readouterr().err
     learned = fit("birds.csv", "slda", label="species", calibration=0.2)
     rows, known = pd.read_csv("birds.csv"), []
     for row in range(len(rows)):
@@ -172,7 +181,7 @@ def test_columns_of_a_table_are_taken_by_name(monkeypatch: Patch, capsys: Printe
 def test_a_class_is_forgotten_by_its_name(monkeypatch: Patch, capsys: Printed) -> None:
     assert run(monkeypatch, "fit birds.csv --label species --head mean --out h.safetensors") == 0
     assert run(monkeypatch, "forget h.safetensors --class kiwi --out less.safetensors") == 0
-    assert "forgot 100 samples of kiwi" in capsys.readouterr().out
+    assert "forgot 100 rows of kiwi" in capsys.readouterr().out
     clf = ll.HeadClassifier.load("less.safetensors")
     assert clf.head_.class_counts is not None
     assert clf.head_.class_counts.tolist() == [100, 100, 0]

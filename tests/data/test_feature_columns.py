@@ -72,7 +72,7 @@ def test_a_features_file_is_put_in_the_learned_order(tmp_path: Path, order: list
     assert min(right.values()) > 0.95
     further = ll.fit(tmp_path / "b.safetensors", clf)
     assert further.feature_names_in_.tolist() == NAMES
-    assert fitting.forget(further, tmp_path / "b.safetensors") == 96
+    assert fitting.forget(further, tmp_path / "b.safetensors") == (96, "")
 
 
 def test_a_features_file_with_other_columns_is_refused(tmp_path: Path) -> None:

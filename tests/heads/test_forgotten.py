@@ -36,7 +36,7 @@ def test_rows_that_were_forgotten_are_known(name: str, tmp_path: Path) -> None:
     # Through a file, and as numbers of another type.
     clf.save(tmp_path / "head")
     clf = HeadClassifier.load(tmp_path / "head")
-    with pytest.raises(DataError, match="2 of these 4 rows were forgotten before"):
+    with pytest.raises(DataError, match=r"2 of these 4 rows were forgotten .*\(rows 0, 1\)"):
         clf.forget(Z[7:11], Y[7:11])
     clf.forget(Z[7:11], Y[7:11], again=True)
     clf.forget(Z[20:22], Y[20:22])
@@ -113,7 +113,10 @@ def test_rows_held_out_to_calibrate_with_cannot_be_forgotten(name: str, tmp_path
         except DataError as error:
             refused.append(str(error))
     assert len(refused) == len(kept(clf, forgotten.HELD_OUT)) == 12
-    assert all("1 of these 1 rows were held out to calibrate with" in said for said in refused)
+    assert all(
+        "this row was held out to calibrate with and not learned (row 0)" in said
+        for said in refused
+    )
     assert int(clf.head_.class_counts.sum()) == 0
 
 
@@ -123,6 +126,24 @@ def test_rows_held_out_that_are_learned_later_can_be_forgotten() -> None:
     clf.partial_fit(Z[:30], Y[:30])
     assert 0 < len(kept(clf, forgotten.HELD_OUT)) < held
     clf.forget(Z[:30], Y[:30])
+
+
+def test_rows_that_were_not_learned_can_be_left_out() -> None:
+    clf = HeadClassifier("slda", calibration=0.2, random_state=0).fit(Z, Y)
+    clf.forget(Z[:20], Y[:20], skip_not_learned=True)
+    learned = int(clf.head_.class_counts.sum())
+    clf.forget(Z[:20], Y[:20], skip_not_learned=True)  # all of them are known by now
+    assert int(clf.head_.class_counts.sum()) == learned
+    clf.forget(Z, Y, skip_not_learned=True)
+    assert int(clf.head_.class_counts.sum()) == 0
+    with pytest.raises(OptionError, match="choose one"):
+        clf.forget(Z, Y, skip_not_learned=True, again=True)
+
+
+def test_a_refusal_warns_of_what_again_does() -> None:
+    clf = HeadClassifier("slda", calibration=0.2, random_state=0).fit(Z, Y)
+    with pytest.raises(DataError, match=r"skip_not_learned=True leaves .* what it never learned"):
+        clf.forget(Z, Y)
 
 
 def test_a_copy_of_a_row_that_was_learned_is_not_held_out() -> None:

@@ -65,12 +65,23 @@ def test_what_lies_beyond_the_scatter_is_refused(name: str, options: dict, rows:
     head.observe(z, y)
     before = snapshot(head)
     far = z[:1].repeat(rows, 1) + 40 * torch.eye(5, dtype=torch.float64)[:rows]
-    with pytest.raises(
-        DataError, match=rf"cannot forget these {rows} samples.*nothing was changed"
-    ):
+    these = "this sample" if rows == 1 else f"these {rows} samples"
+    with pytest.raises(DataError, match=rf"cannot forget {these}.*nothing was changed"):
         head.forget(far, y[:1].repeat(rows))
     assert_same_bits(snapshot(head), before)
     head.forget(z[:1], y[:1])
+
+
+def test_the_samples_to_blame_are_those_of_one_class() -> None:
+    z, y = stream(60, 1.0, 0.0, 0)
+    head = make_head("qda", 5)
+    head.class_names = ["emu", "ibis", "owl"]
+    head.observe(z, y)
+    owls, others = (y == 2).nonzero()[:2, 0], (y != 2).nonzero()[:7, 0]
+    z[owls] += 40 * torch.eye(5, dtype=torch.float64)[:2]
+    which = torch.cat([others, owls])
+    with pytest.raises(DataError, match="cannot forget these 2 samples of 'owl'"):
+        head.forget(z[which], y[which])
 
 
 def test_the_bound_of_one_row_is_the_one_of_the_scatter() -> None:

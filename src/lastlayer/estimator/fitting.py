@@ -33,6 +33,7 @@ from lastlayer.estimator.fit_shards import LEARNED, fit_shards
 from lastlayer.evaluate.shard_tasks import do
 from lastlayer.heads import make_head
 from lastlayer.heads.calibration import warn_if_stale
+from lastlayer.heads.forgotten import say_left_out
 
 Path_ = str | os.PathLike[str]
 Array = NDArray[Any]
@@ -245,33 +246,37 @@ def calibrate(
 def forget(
     clf: HeadClassifier, data: Source | None, *, rows: str = "train", embedding: str | None = None,
     label: str | None = None, weight: str | None = None, only: str | None = None,
-    again: bool = False, accept_features: bool = False,
-) -> int:  # fmt: skip
-    """Make a classifier forget rows of features or of a table, or none; return how many.
+    again: bool = False, skip_not_learned: bool = False, accept_features: bool = False,
+) -> tuple[int, str]:  # fmt: skip
+    """Make a classifier forget rows of features or of a table; return how many, and what not.
 
     They are told as ``fit`` is; without ``data`` everything that was learned of the class ``only``
     is meant, and with both its rows among the data. Rows that were forgotten before, or held out to
-    calibrate with, are refused, unless ``again`` says that the head has learned copies of them.
+    calibrate with, are refused, unless ``skip_not_learned`` leaves them out, or ``again`` says that
+    the head has learned copies of them. How many were left out, and why, is said in words.
     """
     if data is None:
-        return _forget_class(clf, only)
+        return _forget_class(clf, only), ""
     also = [] if weight is None else [weight]
     parts = _rows(clf, data, rows, embedding, label, accept_features, also=also)
     parts = _weighed(parts, weight)
     if len(parts) > 1:
         raise OptionError("rows must be one split to forget, got several: choose one with rows")
-    (part,), y = parts, parts[0].labelled
+    (part,), y, numbers = parts, parts[0].labelled, None
     if only is not None:
         names: list[str] = [class_name(name) for name in part.names]
         mine = y == (names.index(only) if only in names else -1)
         heavy = None if part.weight is None else part.weight[mine]
         part, y = replace(part, z=part.z[mine], y=y[mine], weight=heavy), y[mine]
+        numbers = mine.nonzero().flatten()
     if not len(y):
         raise DataError(f"there are no rows{f' of {only!r}' if only else ''} to forget")
     with clf.head_.lock:
-        clf.forget_rows(*clf.seen(part), part.weight, again)
-        _note(clf, "forgot", part, len(y))
-    return len(y)
+        z, y = clf.seen(part)
+        found = clf.forget_rows(z, y, part.weight, again, skip_not_learned, numbers)
+        gone = len(y) - sum(map(len, found.values()))
+        _note(clf, "forgot", part, gone)
+    return gone, say_left_out(found)
 
 
 def _note(clf: HeadClassifier, did: str, part: Rows, rows: int) -> None:

@@ -58,10 +58,11 @@ from lastlayer.heads.export import as_module
 from lastlayer.heads.first_rows import LOOKED_AT, FirstRows
 from lastlayer.heads.forgotten import (
     HELD_OUT,
+    not_learned,
     note_forgotten,
     note_held_out,
     note_learned,
-    refuse_not_learned,
+    refuse,
 )
 from lastlayer.heads.graph import Inference
 from lastlayer.heads.head import Preset
@@ -302,37 +303,48 @@ class HeadClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         again: bool = False,
+        skip_not_learned: bool = False,
     ) -> Self:
         """Make it as if these samples with these labels had never been learned.
 
         Weights are those that they were learned with, or a part of them.
         A head that cannot do so exactly, labels that it does not know, and samples that it cannot
         have seen are refused, and nothing is changed; ``head_.proof`` says what that proves. So are
-        rows that were held out to calibrate with, or forgotten before, unless ``again`` says that
-        the head has learned copies of them.
+        rows that were held out to calibrate with, or forgotten before, unless ``skip_not_learned``
+        leaves them out, or ``again`` says that the head has learned copies of them.
 
         >>> clf = HeadClassifier("mean").fit([[0.0], [2.0], [9.0]], ["dog", "dog", "cat"])
         >>> clf.forget([[2.0]], ["dog"]).predict_proba([[0.0]]).round(3).tolist()
         [[0.0, 1.0]]
         """
         with self._locked():
-            self.forget_rows(*self._known(X, y), sample_weight, again)
+            self.forget_rows(*self._known(X, y), sample_weight, again, skip_not_learned)
         return self
 
     def forget_rows(
-        self, z: Tensor, y: Tensor, given: ArrayLike | None = None, again: bool = False
-    ) -> None:
-        """Forget rows as the head sees them; see ``forget``.
+        self, z: Tensor, y: Tensor, given: ArrayLike | None = None, again: bool = False,
+        skip_not_learned: bool = False, numbers: Tensor | None = None,
+    ) -> dict[str, list[int]]:  # fmt: skip
+        """Forget rows as the head sees them, see ``forget``; return those left out, by reason.
 
         Rows with weights may be forgotten in parts, so of them nothing is refused or kept.
+        ``numbers`` (n,) is what to call the rows, if not 0…n−1.
         """
+        if again and skip_not_learned:
+            raise OptionError("skip_not_learned and again contradict each other: choose one")
         with self._locked():
             weight = self._weights(given, y)
-            if not (weight or again):
-                refuse_not_learned(self.head_, z, y)
+            found = {} if weight or again else not_learned(self.head_, z, y)
+            if not skip_not_learned:
+                refuse(found, len(y), numbers)
+            elif found:
+                stays = torch.ones(len(y), dtype=torch.bool)
+                stays[[row for rows in found.values() for row in rows]] = False
+                z, y = z[stays], y[stays]
             self.head_.forget(z, y, *weight)
             if not weight:
                 note_forgotten(self.head_, z, y)
+        return found
 
     def forget_class(self, label: object) -> Self:
         """Make it as if a label had never been seen; ``forget`` takes its samples elsewhere."""

@@ -173,8 +173,10 @@ def forget(head: "Head", z: Tensor, y: Tensor, weight: Any) -> None:
                 _mark_forgotten(head)
         except ImpossibleError as error:
             of = "" if error.c is None else f" of {called(head, error.c)}"
+            n = len(y) if error.c is None else int((y == error.c).sum())
+            these = "this sample" if n == 1 else f"these {n} samples"
             raise DataError(
-                f"cannot forget these {len(y)} samples{of}: {error.reason}; nothing was changed"
+                f"cannot forget {these}{of}: {error.reason}; nothing was changed"
             ) from None
 
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lastlayer.core.names import first_few
 from lastlayer.core.tensors import row_bytes
-from lastlayer.errors import DataError
+from lastlayer.errors import UnlearnedRowsError
 
 if TYPE_CHECKING:
     from lastlayer.heads.head import Head
@@ -26,20 +27,45 @@ _SIZE = 8  # bytes of a fingerprint
 # The records, each {"key": …, "rows": …} in hexadecimal digits, and what became of their rows.
 FORGOTTEN, HELD_OUT = "forgotten", "held_out"
 _WHY = {
-    FORGOTTEN: "were forgotten before, and have not been learned since",
-    HELD_OUT: "were held out to calibrate with, and have not been learned",
+    FORGOTTEN: "forgotten before and not learned since",
+    HELD_OUT: "held out to calibrate with and not learned",
 }
+_LEFT_OUT = {FORGOTTEN: "forgotten before", HELD_OUT: "never learned (held out to calibrate with)"}
 
 
-def refuse_not_learned(head: "Head", z: Tensor, y: Tensor) -> None:
-    """Refuse to forget rows of which the head knows that it has not learned them."""
-    for record, why in _WHY.items():
-        kept = set(_kept(head, record))
-        if found := sum(one in kept for one in _prints(head, record, z, y)) if kept else 0:
-            raise DataError(
-                f"{found} of these {len(y)} rows {why}: leave them out, or say again=True "
-                "(--again) if the head has learned copies of them; nothing was changed"
-            )
+def not_learned(head: "Head", z: Tensor, y: Tensor) -> dict[str, list[int]]:
+    """Return the rows of which the head knows that it has not learned them, by record."""
+    found = {}
+    for record in _WHY:
+        if kept := set(_kept(head, record)):
+            prints = _prints(head, record, z, y)
+            found[record] = [row for row, one in enumerate(prints) if one in kept]
+    return {record: rows for record, rows in found.items() if rows}
+
+
+def refuse(found: dict[str, list[int]], n: int, numbers: Tensor | None = None) -> None:
+    """Refuse to forget rows found among n; ``numbers`` (n,) is what to call them, if not 0…n−1."""
+    if not found:
+        return
+    said = []
+    for record, rows in found.items():
+        called = rows if numbers is None else numbers[rows].tolist()
+        which = f"row{'s' * (len(rows) > 1)} {first_few([str(row) for row in called])}"
+        who = "this row" if n == 1 else f"{len(rows)} of these {n} rows"
+        said.append(f"{who} {_were(rows)} {_WHY[record]} ({which})")
+    raise UnlearnedRowsError("; ".join(said))
+
+
+def say_left_out(found: dict[str, list[int]]) -> str:
+    """Return how many rows were left out, and why; empty where none was."""
+    return "; ".join(
+        f"{len(rows)} {_were(rows)} {_LEFT_OUT[record]} and {_were(rows)} left out"
+        for record, rows in found.items()
+    )
+
+
+def _were(rows: list[int]) -> str:
+    return "was" if len(rows) == 1 else "were"
 
 
 def note_forgotten(head: "Head", z: Tensor, y: Tensor) -> None:
