@@ -1,6 +1,7 @@
 """The whole answer: chosen without peeking, clear about what it cannot know."""
 
 import json
+import re
 import shlex
 import sys
 from dataclasses import replace
@@ -490,7 +491,7 @@ def test_it_ends_with_the_next_command_complete(tmp_path, monkeypatch, head):
 
 def test_the_only_other_column_of_a_table_is_the_label(tmp_path, monkeypatch):
     told = _advised(tmp_path, monkeypatch, "--scenario", "iid", "--heads", "mean")
-    assert "labels: kind (4)" in told
+    assert told.startswith("240 rows of 6 features, 4 classes of 'kind'\n\nUse mean")
     command = shlex.split(told.strip().splitlines()[-1].removeprefix("Next: "))
     result = CliRunner().invoke(app, command[1:])
     assert result.exit_code == 0, result.output
@@ -504,7 +505,7 @@ def test_of_a_layer_on_several_tasks_the_next_command_learns_them_in_turn(tmp_pa
     assert command[:2] == ["python", "-c"]
     exec(compile(command[2], "next", "exec"), {})
     assert ll.HeadClassifier.load("my rows-cosine.safetensors").classes_.tolist() == list("0123")
-    assert "a task for each month" in told
+    assert ", 4 classes of 'kind' in 3 tasks, one for each month\n" in told
     assert "mixed:month\n" not in told
 
 
@@ -555,4 +556,22 @@ def test_the_command_stopped_says_that_nothing_was_written(tmp_path, monkeypatch
 def test_the_command_wants_one_stream(tmp_path):
     result = CliRunner().invoke(app, ["advise", "mine.safetensors", "--by", "a", "--scenario", "b"])
     assert isinstance(result.exception, OptionError)
-    assert "give one of --scenario" in str(result.exception)
+    assert "choose one, got b and mixed:a" in str(result.exception)
+
+
+def test_without_a_stream_everything_comes_at_once(tmp_path, monkeypatch):
+    """As ``ll.advise(data)`` lays it out; and a label that is missing is what is told of."""
+    told = _advised(tmp_path, monkeypatch, "--label", "kind", "--heads", "mean,slda")
+    asked = _advised(
+        tmp_path, monkeypatch, "--scenario", "iid", "--label", "kind", "--heads", "mean,slda"
+    )
+    note = "Everything at once: --incremental, --by or --scenario names a stream to judge by\n"
+    assert note in told
+    assert note not in asked
+    drop = re.compile(r"[\d.]+ µs")
+    assert drop.sub("", told).replace(note, "") == drop.sub("", asked)
+    frame = pl.read_parquet("my rows.parquet").with_columns(other=pl.lit("a"))
+    frame.write_parquet("two.parquet")
+    result = CliRunner().invoke(app, ["advise", "two.parquet"])
+    assert "label" in str(result.exception)
+    assert "--incremental" not in str(result.exception)

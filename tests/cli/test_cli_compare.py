@@ -84,7 +84,9 @@ def test_compare(run: Call, capsys: Captured, features: Path) -> None:
     heads = ["--heads", "slda,linear", "--heads", "cosine+single"]
     assert run("compare", features, "--incremental", 2, *heads, "--orders", 2, "--out", out) == 0
     text = capsys.readouterr().out
-    ranking = [line.split()[:2] for line in text.splitlines() if line.strip()[:1].isdigit()]
+    assert " test rows of " in text.splitlines()[0]
+    ranking = [line.split()[:2] for line in text.splitlines() if line.startswith("  ")]
+    ranking = [words for words in ranking if words[0].rstrip(".").isdigit()]
     assert {head for _, head in ranking} == {"slda", "linear", "cosine+single"}
     assert "softmax regression, converged" in text
     assert "kernel_ridge of all rows: " in text
@@ -145,7 +147,7 @@ def test_compare_by_a_column_and_another_label(run: Call, capsys: Captured, feat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "give one of --scenario, --incremental and --by, got none"),
+        ([], "or --scenario iid if they have no order"),
         (["--by", "day", "--incremental", 2], "got incremental:2 and mixed:day"),
         (["--incremental", 3], "divide the 4 classes"),
         (["--incremental", 3], "--incremental 2,1,1, or incremental:2,1,1 in a plan"),

@@ -70,11 +70,11 @@ def test_what_does_not_fit_is_said(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((None, None, None), "give one of --scenario, --incremental and --by, got none"),
+        ((None, None, None), "or --scenario iid if they have no order"),
         (("iid", "5", None), "got iid and incremental:5"),
         (("cifar100_mix", None, None, "fine"), "learns 'coarse', got --label fine"),
         (("mixed:a/b", None, None, "c"), "learns 'b', got --label c"),
-        ((None, None, None, None, "core50"), "got none"),
+        ((None, None, None, None, "core50"), "say how the rows come"),
     ],
 )
 def test_options_that_describe_no_scenario(options: tuple[str | None, ...], message: str) -> None:

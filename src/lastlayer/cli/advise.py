@@ -12,13 +12,15 @@ from lastlayer.catalogue.head_cards import card_of
 from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app, stopping
 from lastlayer.cli.out import prepare
-from lastlayer.cli.text import called, columns
+from lastlayer.cli.text import columns, count, sizes
 from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
 
 if TYPE_CHECKING:
     from lastlayer.advice import Advice
     from lastlayer.data.features import Features, TrainingFeatures
+
+ALL_AT_ONCE = "iid"  # the scenario where none is named
 
 
 @app.command(rich_help_panel=CHOOSE)
@@ -70,7 +72,10 @@ def advise(
 
     if page is not None:
         prepare(page, option="--page", force=force)
-    chosen = ScenarioSpec.from_options(scenario, incremental, by, label, short_name(features))
+    short = short_name(features)
+    chosen = ScenarioSpec.from_options(
+        scenario, incremental, by, label, short, otherwise=ALL_AT_ONCE
+    )
     data = _load(features, chosen.by, label, embedding, group)
     with bar(f"{features}, {chosen}", show=not as_json) as tell:
         advice = ask(
@@ -98,7 +103,10 @@ def advise(
         told = {"features": features, "scenario": str(chosen), **advice.as_dict(), "next": then}
         print(json.dumps(told, ensure_ascii=False, indent=2))
         return
-    print(f"{data}\n{called(chosen, by)}\n\n{advice.answer}\n\nThe stream")
+    print(f"{sizes(data)}, {_tasks(advice, by)}")
+    if not (scenario or incremental or by) and str(chosen) == ALL_AT_ONCE:
+        print("Everything at once: --incremental, --by or --scenario names a stream to judge by")
+    print(f"\n{advice.answer}\n\nThe stream")
     for sentence in advice.stream.sentences:
         print(f"  {sentence}")
     print("\nCandidates: % of the rows judged by that are right, and points behind the best\n")
@@ -109,6 +117,15 @@ def advise(
     if page is not None:
         print(f"wrote {page}")
     print(f"\nNext: {then}")
+
+
+def _tasks(advice: "Advice", by: str | None) -> str:
+    """Return how many classes there are, and how they come."""
+    stream = advice.data
+    classes = f"{count(stream.n_classes, 'class')} of '{stream.label}'"
+    if stream.n_tasks == 1:
+        return classes
+    return f"{classes} in {stream.n_tasks} tasks{f', one for each {by}' if by else ''}"
 
 
 def _next(

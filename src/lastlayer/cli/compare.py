@@ -10,7 +10,7 @@ import typer
 from lastlayer.cli import options
 from lastlayer.cli.app import CHOOSE, app
 from lastlayer.cli.out import prepare_table, write_table
-from lastlayer.cli.text import called, columns, count, spread
+from lastlayer.cli.text import called, columns, count, sizes, spread
 from lastlayer.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def compare(
         write_table(table, out)
     ranking = study.rank(table)
     how_many = f"{count(len(seeds), 'order')} of its tasks, preset {preset}"
-    print(f"{data}\n{called(chosen, by)}, {how_many}: final accuracy in %\n")
+    print(f"{sizes(data)}\n{called(chosen, by)}, {how_many}: final accuracy in %\n")
     print(columns(_ranked(ranking), indent="  "))
     if ranking["accuracy"][0] is None:
         print("\nNo head has learned anything: use a smaller learning rate.")

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from lastlayer.core.names import joined
+
 if TYPE_CHECKING:
+    from lastlayer.data.features import Features, TrainingFeatures
     from lastlayer.heads import Calibration
 
 
@@ -42,6 +45,20 @@ def called(scenario: object, by: str | None) -> str:
     ('incremental:5', 'a task for each month')
     """
     return str(scenario) if by is None else f"a task for each {by}"
+
+
+def sizes(data: "Features | TrainingFeatures") -> str:
+    """Return how many rows of how many features there are.
+
+    >>> import lastlayer as ll
+    >>> sizes(ll.load_features("cifar10"))
+    '50,000 training and 10,000 test rows of 64 features'
+    """
+    splits = {"training": data.train, "validation": getattr(data, "validation", None)}
+    splits["test"] = data.test
+    there = [f"{len(rows):,} {name}" for name, rows in splits.items() if rows is not None]
+    rows = joined(there) if len(there) > 1 else f"{len(data.train):,}"
+    return f"{rows} rows of {data.train.in_features:,} features"
 
 
 def count(n: int, noun: str) -> str:

@@ -92,8 +92,9 @@ class ScenarioSpec:
         by: str | None,
         label: str | None = None,
         features: str = "",
+        otherwise: str | None = None,
     ) -> "ScenarioSpec":
-        """Return the scenario that the options of a command describe.
+        """Return the scenario that the options of a command describe, or else ``otherwise``.
 
         One that learns another column than ``label`` is refused. ``features`` is their short name:
         bundled ones have a default scenario.
@@ -107,11 +108,17 @@ class ScenarioSpec:
         given = [text for text in (scenario, classes, values) if text]
         if not given and features in SCENARIOS and SCENARIOS[features].bundled:
             given = [features]
-        if len(given) != 1:
+        given = given or [otherwise or ""]
+        if given == [""]:
             raise OptionError(
-                "give one of --scenario, --incremental and --by, got "
-                f"{' and '.join(given) or 'none'}; `lastlayer list scenarios` shows how a "
-                "scenario is written, and iid is everything at once"
+                "say how the rows come: --incremental 5 (new classes in each of 5 tasks), --by "
+                "COLUMN (a task for each of its values), or --scenario iid if they have no order; "
+                "`lastlayer list scenarios` shows the others"
+            )
+        if len(given) > 1:
+            raise OptionError(
+                "--scenario, --incremental and --by exclude each other: choose one, got "
+                f"{' and '.join(given)}"
             )
         spec = cls.parse(given[0])
         columns = SCENARIOS[spec.kind].columns if spec.kind in SCENARIOS else ()
