@@ -178,8 +178,8 @@ def status_of(watched: Watched | None) -> dict[str, Any] | None:
         "untold": watched.untold,
         "questions": [
             {
-                "question": one.question, "alarm": one.alarm, "rows": one.rows,
-                "alarms": one.alarms, "says": list(one.sentences),
+                "question": one.question, "alarm": one.alarm, "answer": one.answer,
+                "rows": one.rows, "alarms": one.alarms, "says": list(one.sentences),
             }
             for one in report.verdicts
         ],

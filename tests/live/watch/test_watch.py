@@ -1,6 +1,7 @@
 """A watch: what it sees is true, what it says follows, and what it remembers is whole."""
 
 import json
+import re
 from copy import deepcopy
 from pathlib import Path
 
@@ -102,7 +103,31 @@ def test_strange_inputs_need_no_labels() -> None:
     _, strange, _ = watch.report().verdicts
     assert strange.finding is not None
     assert abs(strange.finding.since - 1000) < 30
-    assert "has seen no rows that have labels" in str(watch.report())
+    said = str(watch.report())
+    assert "Is the head getting worse? cannot tell: no labels so far" in said
+    assert "Which class moved? cannot tell: no labels so far" in said
+    assert "has seen no rows that have labels" in said
+
+
+def test_a_watch_that_saw_nothing_cannot_tell() -> None:
+    watch = Watch(calibrated())
+    said = [verdict.answer for verdict in watch.report().verdicts]
+    nothing = "cannot tell: no {} so far"
+    assert said == [nothing.format(what) for what in ("labels", "rows", "labels")]
+    page = watch_page(watch.report(), watch._state.questions, watch.rules)
+    assert page.sections[2].title == "Which class moved? Cannot tell: no labels so far"
+    assert page.answer == "There is no sign of any change. It cannot tell all: see below."
+
+
+def test_scattered_inputs_and_a_spent_promise_are_told_in_plain_words() -> None:
+    watch = Watch(calibrated())
+    watch.see(*blobs(1000, 2))
+    z, y = blobs(600, 3)
+    watch.see(z + 9 * torch.randn(z.shape, generator=torch.Generator().manual_seed(0)), y)
+    said = str(watch.report())
+    assert re.search(r"at most \d+ of the last 32 that were turned away look alike", said)
+    assert "the promise is spent: --reset (in Python reset()) makes it once more" in said
+    assert "made with half_life=ROWS gives old rows ever less weight" in said
 
 
 def test_the_class_that_moved_is_named_with_its_shift() -> None:
@@ -529,7 +554,7 @@ def test_answers_that_are_further_from_right_are_worse_though_no_more_are_wrong(
     assert asked(watch.see(z, y)) == []
     assert "worse" in asked(watch.see(z, last))
     said = watch.report().verdicts[0]
-    assert "of them are as far from right as" in " ".join(said.sentences)
+    assert "of the answers were very far from right; at the calibration" in " ".join(said.sentences)
     assert said.finding is not None
     assert said.finding.far is not None
     edge = Reference.read(head.calibration.reference).edge[-1]  # type: ignore[union-attr,arg-type]

@@ -72,10 +72,19 @@ class Verdict:
     classes: dict[str, Finding]  # that moved, with all names at most 5 % wrong on average
     sentences: tuple[str, ...]
 
+    @property
+    def answer(self) -> str:
+        """The answer in a few words; what has seen nothing cannot tell."""
+        if self.alarm:
+            return "YES"
+        if self.rows:
+            return "no sign of it"
+        return f"cannot tell: no {'rows' if self.question == STRANGE else 'labels'} so far"
+
     def __str__(self) -> str:
         """Return the question and its answer, as text."""
         said = "\n".join(f"  {sentence}" for sentence in self.sentences)
-        return f"{ASKS[self.question]} {'YES' if self.alarm else 'no sign of it'}\n{said}"
+        return f"{ASKS[self.question]} {self.answer}\n{said}"
 
 
 @dataclass(frozen=True)
@@ -190,8 +199,8 @@ def _more(found: Finding, what: str, further: str) -> list[str]:
     far, rank = found.far, found.rank
     if far is not None and far.low > far.most:
         return [
-            f"{_between(far)} of them are as far from right as {percent(far.usual)} were then, and "
-            f"at most {percent(far.most)}."
+            f"{_between(far)} of the answers were very far from right; at the calibration "
+            f"{percent(far.usual)}, and up to {percent(far.most)} counts as unchanged."
         ]
     if rank is not None and rank.low > rank.most:
         return [
@@ -205,7 +214,7 @@ def say_worse(found: Finding, is_strange: bool, learns: bool) -> list[str]:
     """Say what worse answers mean."""
     inputs = "the inputs are strange as well: label some of what is turned away, and learn it"
     answers = "the inputs look as before: check the labels, and what a class means now"
-    keep = "" if learns else "; a head with half_life forgets the old by itself"
+    keep = "" if learns else "; a head made with half_life=ROWS gives old rows ever less weight"
     return [
         f"Its answers have been worse {_since(found, 'the labelled ones')}.",
         f"{_between(found.size)} of the answers since then were wrong; "
@@ -219,11 +228,11 @@ def say_strange(found: Finding, alike: tuple[int, int]) -> list[str]:
     """Say what strange inputs mean, and whether they look like one another."""
     group, of = alike
     new_class = (
-        f"{group} of the last {of} that were turned away look like one another: perhaps a new "
+        f"{group} of the last {of} that were turned away look alike: perhaps a new "
         "class, so label some of them"
         if 3 * group >= of >= 8
-        else f"those turned away do not look like one another ({group} of the last {of} do): "
-        "perhaps another source or a broken input, so look at some of them"
+        else f"at most {group} of the last {of} that were turned away look alike: perhaps another "
+        "source or a broken input, so look at some of them"
     )
     return [
         f"Inputs have been stranger {_since(found, 'all')}.",

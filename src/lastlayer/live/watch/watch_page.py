@@ -29,7 +29,8 @@ def watch_page(
         for verdict in report.verdicts
     ]
     yes = [_says(verdict) for verdict in report.alarms]
-    answer = f"Alarm: {'; '.join(yes)}." if yes else "There is no sign that anything has changed."
+    blind = "" if all(one.rows for one in report.verdicts) else " It cannot tell all: see below."
+    answer = f"Alarm: {'; '.join(yes)}." if yes else f"There is no sign of any change.{blind}"
     return Page("How the head is doing", answer, ABOUT, name_all(sections),
                 (report.promise, *report.notices))  # fmt: skip
 
@@ -46,7 +47,7 @@ def _says(verdict: Verdict) -> str:
 
 
 def _section(verdict: Verdict, question: Question, rule: Rule) -> Section:
-    title = f"{ASKS[verdict.question]} {'Yes' if verdict.alarm else 'No sign of it'}"
+    title = f"{ASKS[verdict.question]} {verdict.answer[0].upper()}{verdict.answer[1:]}"
     panels = [_course(verdict, question, rule)] if len(question.points) > 1 else []
     tables = [_classes(verdict)] if verdict.classes else []
     return Section(verdict.question, title, verdict.sentences, panels, tables, listed=True)
