@@ -119,6 +119,15 @@ def test_what_is_refused_is_said_in_a_sentence(
     assert service.ask("/status")[1]["change"] == change
 
 
+def test_a_refusal_says_what_to_do(service: Service) -> None:
+    words = {"rows": [["x"] * 5]}
+    assert service.ask("/predict", words)[1] == {"error": "rows must be numbers, got text"}
+    assert service.ask("/predict") == (405, {"error": "use POST"})
+    assert service.ask("/status", {}) == (405, {"error": "use GET"})
+    assert service.ask("/nothing") == (404, {"error": "there is nothing here"})
+    assert b'<noscript><p class="notice">This page needs JavaScript' in service.raw("/")[1]
+
+
 def test_other_types_of_content_are_refused(service: Service) -> None:
     for headers in ({"content-type": "text/plain"}, {"content-encoding": "gzip"}):
         assert service.ask("/predict", {"rows": []}, headers)[0] == 415
@@ -149,6 +158,27 @@ def test_metrics_and_state(service: Service, tmp_path: Path) -> None:
     assert clf.head_.records["change"] == service.ask("/status")[1]["change"]
     answers = service.ask("/predict", {"rows": Z.tolist()})[1]
     assert clf.predict(Z).tolist() == answers["labels"]
+
+
+def test_a_head_beside_another_is_told_at_the_start(tmp_path: Path) -> None:
+    save_head(tmp_path / "a.safetensors")
+    save_head(tmp_path / "b.safetensors", "mean")
+    store = tmp_path / "live"
+    with running(tmp_path / "a.safetensors", "--store", store) as service:
+        said = "".join(service.said)
+        assert '"I don\'t know" is off: every input gets a label; --unknown SHARE turns' in said
+        assert "several" not in said
+    with running(tmp_path / "b.safetensors", "--store", store, "--unknown", "0.05") as service:
+        said = "".join(service.said)
+        assert f"added to {store}, which held a: b\n" in said
+        assert f"not served now, though in {store}: a; " in said
+        assert "each under its name (/a/…, /b/…)" in said
+        assert '"I don\'t know" is on: inputs stranger than all but 5 % of known ones' in said
+    with running("--store", store) as service:
+        assert "several heads are served: ask under /a/…, /b/…; /predict" in "".join(service.said)
+        nothing = "there is nothing here: several heads are served: /a/…, /b/…"
+        for path in ("/review", "/watch"):
+            assert service.ask(path) == (404, {"error": nothing})
 
 
 def test_several_heads_tokens_and_labels(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_a_label_that_comes_later(folder: Path) -> None:
         assert (waiting.id, waiting.note) == ("a17", "photos/17.jpg")
         receipt = live.label("a17", y[0])
         assert live.label("a17", y[0]) == receipt == {"change": 1, "rows": 1, "fresh_through": 0}
-        with pytest.raises(TakenError, match="relabel corrects a label"):
+        with pytest.raises(TakenError, match="POST /relabel corrects a label"):
             live.label("a17", "owl")
         with pytest.raises(TakenError):
             live.predict(z[:1], id="a17")

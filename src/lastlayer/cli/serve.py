@@ -11,6 +11,7 @@ from lastlayer.cli.app import USE, app
 from lastlayer.cli.out import say_written
 from lastlayer.cli.text import count
 from lastlayer.core.extras import extra
+from lastlayer.core.names import first_few
 from lastlayer.errors import OptionError
 
 if TYPE_CHECKING:
@@ -77,12 +78,14 @@ def serve(
     with extra("serve", "lastlayer serve"):
         from lastlayer.live.service import application as service
         from lastlayer.live.service import guard, server
+    from lastlayer.live.store.backup import stores_in
 
     tokens = guard.read_tokens(token_file) if token_file else {}
     place = server.listen(host, port)
     # What a watch is to promise; none: there is to be none that there is not yet.
     asked = {"false_alarms": false_alarms, "rows": between}
     promise = {name: value for name, value in asked.items() if value is not None} or None
+    before = stores_in(store)
     found = _open(store, heads or [], replica, fresh=fresh, unknown=unknown,
                   labels=_labels(labels), pending=_seconds(pending), on_alarm=on_alarm,
                   watch=promise)  # fmt: skip
@@ -90,6 +93,8 @@ def serve(
     def ready() -> None:
         for name, head in found.items():
             print(f"{name}: {head.name}, change {head.change}, in {head.store.folder}")
+        for sentence in (*_addresses(store, list(found), before), _unknown(unknown)):
+            print(sentence)
         shown = f"[{host}]" if ":" in host else host
         print(f"listening on http://{shown}:{place.getsockname()[1]}", flush=True)
 
@@ -121,6 +126,39 @@ def _open(store: Path, files: list[Path], replica: bool, **how: Any) -> "dict[st
             head.close()
         raise
     return found
+
+
+def _addresses(store: Path, names: list[str], before: list[str]) -> list[str]:
+    """Return what to say of heads that are new beside others, and of the addresses of several."""
+    said = []
+    new, others = set(names) - set(before), set(before) - set(names)
+    if before and new:
+        said.append(f"added to {store}, which held {first_few(before)}: {first_few(sorted(new))}")
+    if others:
+        said.append(
+            f"not served now, though in {store}: {first_few(sorted(others))}; a start without "
+            f"files serves all, each under its name ({_paths([*names, *others])})"
+        )
+    if len(names) > 1:
+        said.append(f"several heads are served: ask under {_paths(names)}; /predict alone is 404")
+    return said
+
+
+def _paths(names: list[str]) -> str:
+    return first_few([f"/{name}/…" for name in sorted(names)], 5)
+
+
+def _unknown(share: float | None) -> str:
+    """Return whether inputs are turned away: the store does not remember it."""
+    if share is None:
+        return (
+            '"I don\'t know" is off: every input gets a label; --unknown SHARE turns strange ones '
+            "away"
+        )
+    return (
+        f'"I don\'t know" is on: inputs stranger than all but {100 * share:g} % of known ones get '
+        "the label null"
+    )
 
 
 def _name(file: Path) -> str:

@@ -97,8 +97,8 @@ class Making:
             if kind != LABEL:
                 raise
             raise TakenError(
-                f"'{name[:200]}' was learned with another label, or names another request: relabel "
-                "corrects a label"
+                f"'{name[:200]}' was learned with another label, or names another request: "
+                "POST /relabel corrects a label"
             ) from None
 
     def _repeat(self, asked: Asked, answer: dict[str, Any]) -> None:

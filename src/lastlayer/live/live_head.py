@@ -304,7 +304,7 @@ class LiveHead:
         if z.dtype.kind in "iu":
             z = z.astype(np.float64)
         if z.dtype not in (np.float16, np.float32, np.float64):
-            raise DataError(f"rows must be numbers, got {short(z.dtype)}")
+            raise DataError(f"rows must be numbers, got {_kind(z)}")
         if z.ndim != 2 or z.shape[1] != self.in_features:
             raise ShapeError(f"rows must be (n, {self.in_features}), got {z.shape}")
         if len(z) and not are_usable(tensor := torch.from_numpy(z)):
@@ -363,6 +363,18 @@ def a_name(value: Any, what: str) -> str:
     except UnicodeEncodeError:
         raise OptionError(f"the {what} has half a character in it") from None
     return value
+
+
+def _kind(z: Rows) -> str:
+    """Return what values are that are no numbers."""
+    kinds = {
+        "U": "text",
+        "S": "text",
+        "b": "true and false",
+        "c": "complex numbers",
+        "O": "values of other kinds",
+    }
+    return {**kinds, "M": "dates", "m": "times"}.get(z.dtype.kind, str(z.dtype))
 
 
 def a_label(value: Any) -> str:

@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
+from lastlayer.core.names import first_few
 from lastlayer.core.version import __version__
 from lastlayer.errors import LastLayerError
 from lastlayer.live.live_head import LiveHead
@@ -84,7 +85,7 @@ def make_app(
     """
     bodies, metrics = Bodies(), Metrics(heads)
     inner = Starlette(exception_handlers={
-        HTTPException: _of_starlette, Refusal: on_error, LastLayerError: on_error,
+        HTTPException: _of_starlette(heads), Refusal: on_error, LastLayerError: on_error,
         MemoryError: on_error, Exception: on_error,
     })  # fmt: skip
     guard = Guard(inner, tokens or {}, hosts)
@@ -99,9 +100,17 @@ def make_app(
     return Counted(guard, metrics)
 
 
-async def _of_starlette(_: Request, error: Exception) -> Response:
+def _of_starlette(heads: Iterable[str]) -> Callable[[Request, Exception], Awaitable[Response]]:
     """Answer what has no route, or not by this method."""
-    assert isinstance(error, HTTPException)
-    sentence = {404: "there is nothing here", 405: "not by this method"}
-    said = sentence.get(error.status_code, error.detail)
-    return refused(Refusal(error.status_code, said, error.headers))
+    paths = [f"/{name}/…" for name in heads]
+    several = f": several heads are served: {first_few(paths, 5)}" if len(paths) > 1 else ""
+
+    async def answer(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        allowed = (error.headers or {}).get("Allow", "").split(", ")
+        use = " or ".join(sorted(method for method in allowed if method != "HEAD"))
+        sentence = {404: f"there is nothing here{several}", 405: f"use {use}"}
+        said = sentence.get(error.status_code, error.detail)
+        return refused(Refusal(error.status_code, said, error.headers))
+
+    return answer

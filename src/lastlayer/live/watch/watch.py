@@ -302,8 +302,10 @@ class Watch:
         if any(q.last is not None for q in self._state.questions.values()) and (
             self.settings["rows"] is None
         ):
-            said.append("Where there was an alarm the promise is spent: --reset (in Python reset()) makes it "
-                "once more.")
+            said.append(
+                "Where there was an alarm the promise is spent: --reset (in Python reset()) "
+                "makes it once more."
+            )
         if has_changed(self.head):
             said.append(
                 "The head may have changed since it was calibrated: the promise is that it errs, "
