@@ -484,6 +484,8 @@ def test_it_ends_with_the_next_command_complete(tmp_path, monkeypatch, head):
     told = _advised(tmp_path, monkeypatch, "--scenario", "iid", *options)
     command = shlex.split(told.strip().splitlines()[-1].removeprefix("Next: "))
     assert command[:2] == ["lastlayer", "fit"]
+    assert "With --calibration 0.1" in told
+    command[2:2] = ["--calibration", "0.1"]
     result = CliRunner().invoke(app, command[1:])
     assert result.exit_code == 0, result.output
     assert ll.HeadClassifier.load(command[-1]).head_.name == head.partition("+")[0]

@@ -67,6 +67,13 @@ def test_a_much_cheaper_one_within_noise_is_only_named_if_it_lost_more():
     assert choice.level == ("mean",)
 
 
+def test_of_several_that_answer_alike_the_one_is_named_that_heads_their_line_in_the_table():
+    one = {"mean": _wrong(slice(0, 160), n=1000), "slda": _wrong(slice(1, 160), n=1000)}
+    choice = choose(*_judgement({**one, "knn": _wrong(slice(150, 300), n=1000)}), Needs())
+    assert choice.lines["slda"] == "mean"
+    assert (choice.head, choice.level) == ("knn", ("slda",))
+
+
 def test_what_is_only_a_little_cheaper_is_only_named():
     answers = {"slda": _wrong(slice(0, 1010)), "ridge": _wrong(slice(1000, 2000))}
     choice = choose(*_judgement(answers), Needs())

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from newcomer import run
@@ -91,3 +92,34 @@ def test_rows_to_label_next_are_written(
     assert pl.read_csv("cold.csv").columns == ["row"]
     assert run(monkeypatch, cold.replace("none", "slda") + " --force") == 1
     assert "no such file: slda; it must be a lastlayer head file" in capsys.readouterr().err
+
+
+def test_no_label_that_looks_wrong_is_said_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    z = np.eye(3)[np.arange(300) % 3] * 50 + np.random.default_rng(0).normal(size=(300, 3))
+    names = [f"class {row % 3}" for row in range(300)]
+    frame = pl.DataFrame(z, schema=["z_0", "z_1", "z_2"])
+    frame.with_columns(species=pl.Series(names)).write_csv("clear.csv")
+    assert run(monkeypatch, "audit clear.csv --label species --out none.csv") == 0
+    said = capsys.readouterr().out
+    assert said.startswith("None of 300 labels looks wrong.\nPredicted from the other rows")
+
+
+def test_suspects_of_other_rows_are_refused_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "audit birds.csv --label species --out s.csv --count 3") == 0
+    pl.read_csv("birds.csv").reverse().sample(fraction=1, shuffle=True, seed=1).write_csv("o.csv")
+    assert run(monkeypatch, "fit o.csv --label species --head slda --drop s.csv --out h.st") == 1
+    said = capsys.readouterr().err
+    assert "(counted from 0)" in said
+    assert "audit these rows, and take that table" in " ".join(said.split())
+
+
+def test_the_least_share_of_unknown_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = "fit birds.csv --label species --head slda --calibration 0.1 --out h.safetensors"
+    assert run(monkeypatch, fit) == 0
+    assert "with these, --unknown must be at least 0.0" in capsys.readouterr().out

@@ -61,7 +61,7 @@ def test_a_head_that_went_on_is_calibrated_anew(monkeypatch: Patch, capsys: Prin
     assert run(monkeypatch, f"{ask} --unknown 0.05") == 1
     assert "has changed since it was calibrated" in capsys.readouterr().err
     assert not Path("l.csv").exists()
-    with pytest.warns(CalibrationWarning, match="by the temperature of before"):
+    with pytest.warns(CalibrationWarning, match="its probabilities may be too high or too low"):
         assert run(monkeypatch, ask) == 0
 
     birds(60, seed=2).to_csv("fresh.csv", index=False)
@@ -134,7 +134,7 @@ def test_a_classifier_holds_rows_out_and_says_when_it_has_changed() -> None:
     clf.partial_fit(x[:1], y[:1])
     with pytest.raises(NotCalibratedError, match="has changed since"):
         clf.predict_or_unknown(x)
-    with pytest.warns(CalibrationWarning, match="by the temperature of before"):
+    with pytest.warns(CalibrationWarning, match="its probabilities may be too high or too low"):
         later = clf.predict_proba(x)
     np.testing.assert_allclose(later, again.predict_proba(x), atol=0.05)  # a row more, of 360
     clf.predict(x)

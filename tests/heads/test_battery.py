@@ -476,7 +476,7 @@ def test_what_changes_a_head_outdates_its_calibration(
         for one in (head, load_head(tmp_path / "head")):
             with pytest.raises(NotCalibratedError, match="has changed since"):
                 one.predict(z, unknown=0.1)
-            with pytest.warns(CalibrationWarning, match="by the temperature of before"):
+            with pytest.warns(CalibrationWarning, match="may be too high or too low"):
                 probable = one.probabilities(z)
             evidence = one._evidence(one(z)).double() / one.temperature
             assert torch.equal(probable, torch.softmax(evidence, dim=1))

@@ -141,7 +141,7 @@ class Choice:
     best: str  # of those that meet the constraints, on the held-out rows
     scores: Scores
     behind: Mapping[str, Interval]  # all that may be advised, behind the best
-    level: tuple[str, ...]  # other lines that the rows cannot tell from the best
+    level: tuple[str, ...]  # the best of each other line that cannot be told from it
     lines: Mapping[str, str]  # each head's line: the thriftiest of those that answer alike
     unmet: Mapping[str, tuple[str, ...]]  # constraints that heads do not meet
     costs: Mapping[str, Interval]  # what each constraint costs
@@ -177,15 +177,20 @@ def choose(stream: Stream, judgement: Judgement, needs: Needs, seed: int = 0) ->
     size = h, stream.n_classes, n
     head = _cheapest(best, behind, size)
     lines = _lines(judgement, scores)
-    level = [lines[name] for name, b in behind.items() if b.low <= 0]
     mine = {lines[head], lines[best]}
+    level = dict.fromkeys(lines[name] for name, b in behind.items() if b.low <= 0)
+    # Named as the table names a line: by the head of it that is right most often.
+    named = {
+        line: min((x for x in behind if lines[x] == line), key=lambda x: (-scores.of(x), x))
+        for line in level
+    }
     over_guess = scores.behind(GUESS, free)
     return Choice(
         head=head,
         best=best,
         scores=scores,
         behind={best: Interval(0.0, 0.0, 0.0), **behind},
-        level=tuple(dict.fromkeys(line for line in level if line not in mine)),
+        level=tuple(named[line] for line in level if line not in mine),
         lines=lines,
         unmet=unmet,
         costs=_costs(needs, scores, unmet, head),

@@ -116,6 +116,8 @@ def advise(
         print(f"  {reason}")
     if page is not None:
         print(f"wrote {page}")
+    if then.startswith("lastlayer fit"):
+        print("\nWith --calibration 0.1 the head can also tell unknown inputs (predict --unknown).")
     print(f"\nNext: {then}")
 
 

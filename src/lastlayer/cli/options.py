@@ -25,7 +25,12 @@ Head = Annotated[Path, typer.Argument(help="The file of a head.", callback=_not_
 Features = Annotated[
     str, typer.Argument(help="A features file, cifar10 or cifar100, or a table that import takes.")
 ]
-Rows = Annotated[str, typer.Option(help="train, validation, test or all.")]
+Rows = Annotated[
+    str,
+    typer.Option(
+        help="train, validation, test or all; a table without a split column is taken whole."
+    ),
+]
 Label = Annotated[
     str | None,
     typer.Option(

@@ -81,6 +81,6 @@ def describe_calibration(found: "Calibration") -> str:
             f"temperature {found.temperature:.3g}; --unknown may be 0.01, 0.05 or 0.1{traces}"
         )
     return (
-        f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}; --unknown may be "
-        f"{1 / (found.rows + 1):.2g} or more"
+        f"calibrated with {found.rows} rows: temperature {found.temperature:.3g}; with these, "
+        f"--unknown must be at least {1 / (found.rows + 1):.2g}"
     )

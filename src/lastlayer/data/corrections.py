@@ -56,8 +56,9 @@ class Corrections:
         for row, has, label in zip(self.rows.tolist(), found, self.labels, strict=True):
             if label not in (has, f"'{has}"):  # as a .csv file has what would begin a formula
                 raise DataError(
-                    f"suspects must be of these rows, but row {row} has label '{short(has)}', and "
-                    f"was audited with '{short(label)}'"
+                    f"the suspects are of other rows: row {row} (counted from 0) is "
+                    f"'{short(has)}' here, and was '{short(label)}' when they were audited; audit "
+                    "these rows, and take that table"
                 )
 
     def others(self, n: int) -> Tensor:

@@ -251,8 +251,8 @@ def warn_if_stale(head: "Head") -> None:
     """Warn if probabilities are by the temperature that a head had before it changed."""
     if head.calibration is not None and head.calibration.stale:
         warnings.warn(
-            f"this '{head.name}' head has changed since it was calibrated: its probabilities are "
-            "by the temperature of before; call calibrate(z, y) with rows that it has not learned "
+            f"this '{head.name}' head has changed since it was calibrated: its probabilities may "
+            "be too high or too low; call calibrate(z, y) with rows that it has not learned "
             "(in the shell: lastlayer calibrate)",
             CalibrationWarning,
             stacklevel=3,

@@ -24,10 +24,15 @@ def sentences(audit: "Audit") -> tuple[str, ...]:
     """Return what was found, what matters most first."""
     n, (low, high) = audit.table.height, audit.interval
     about = "Very roughly" if audit.known.left_out < FEW_RIGHT else "About"
-    said = [
+    count = (
         f"{about} {audit.wrong:,.0f} of {n:,} labels are wrong ({low:,.0f} to {high:,.0f}); "
-        f"{audit.suspects.height:,} are more probably wrong than right.",
-        ASSUMED,
+        f"{audit.suspects.height:,} are more probably wrong than right."
+    )
+    found = [count, ASSUMED]
+    if round(high) == 0 and not audit.suspects.height and about == "About":
+        found = [f"None of {n:,} labels looks wrong."]
+    said = [
+        *found,
         f"Predicted from the other rows, {percent(audit.known.left_out)} of rows get the label "
         "that they have.",
     ]
