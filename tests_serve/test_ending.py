@@ -82,7 +82,14 @@ def test_what_a_start_refuses(tmp_path: Path) -> None:
     with running(head, "--store", store):
         code, said = run("--store", store, "--port", "0")
         assert code == 1
-        assert "another service is at work" in said
+        assert f"another service is at work on {store}: stop it, or take another store" in said
+        save_head(tmp_path / "other.safetensors")
+        code, said = run(tmp_path / "other.safetensors", "--store", store, "--port", "0")
+        assert code == 1
+        assert f"another service is at work on {store}: stop it, or take another store" in said
+        assert not (store / "other").exists()
+    with running(tmp_path / "other.safetensors", "--store", store):  # let go, though it was killed
+        assert (store / "other").exists()
 
 
 def test_a_backup_of_a_service_at_work(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """The verb that serves heads which live: they learn, forget and answer over HTTP."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,36 +87,59 @@ def serve(
     # What a watch is to promise; none: there is to be none that there is not yet.
     asked = {"false_alarms": false_alarms, "rows": between}
     promise = {name: value for name, value in asked.items() if value is not None} or None
-    before = stores_in(store)
-    found = _open(store, heads or [], replica, fresh=fresh, unknown=unknown,
-                  labels=_labels(labels), pending=_seconds(pending), on_alarm=on_alarm,
-                  watch=promise)  # fmt: skip
+    named = _named(store, heads or [])
+    with _held(store):
+        before = stores_in(store)
+        found = _open(store, named, replica, fresh=fresh, unknown=unknown,
+                      labels=_labels(labels), pending=_seconds(pending), on_alarm=on_alarm,
+                      watch=promise)  # fmt: skip
 
-    def ready() -> None:
-        for name, head in found.items():
-            print(f"{name}: {head.name}, change {head.change}, in {head.store.folder}")
-        for sentence in (*_addresses(store, list(found), before), _unknown(unknown)):
-            print(sentence)
-        shown = f"[{host}]" if ":" in host else host
-        print(f"listening on http://{shown}:{place.getsockname()[1]}", flush=True)
+        def ready() -> None:
+            for name, head in found.items():
+                print(f"{name}: {head.name}, change {head.change}, in {head.store.folder}")
+            for sentence in (*_addresses(store, list(found), before), _unknown(unknown)):
+                print(sentence)
+            shown = f"[{host}]" if ":" in host else host
+            print(f"listening on http://{shown}:{place.getsockname()[1]}", flush=True)
 
-    server.serve(service.make_app(found, tokens, hosts), found, place, ready)
-    unsaved = {name: why for name, head in found.items() if (why := head.unsaved)}
-    print(f"stopped; {count(len(found) - len(unsaved), 'head')} saved")
-    for name, why in unsaved.items():
-        print(f"{name}: no checkpoint, what it acknowledged is in its journal: {why}")
+        server.serve(service.make_app(found, tokens, hosts), found, place, ready)
+        unsaved = {name: why for name, head in found.items() if (why := head.unsaved)}
+        print(f"stopped; {count(len(found) - len(unsaved), 'head')} saved")
+        for name, why in unsaved.items():
+            print(f"{name}: no checkpoint, what it acknowledged is in its journal: {why}")
 
 
-def _open(store: Path, files: list[Path], replica: bool, **how: Any) -> "dict[str, LiveHead]":
-    """Open the heads, each with a store of its own under its name."""
-    from lastlayer.live import LiveHead, Replica
+def _named(store: Path, files: list[Path]) -> dict[str, Path | None]:
+    """Return the heads to serve by name, each with the file that it begins with."""
     from lastlayer.live.store.backup import stores_in
 
-    named = {_name(file): file for file in files} or dict.fromkeys(stores_in(store))
+    named: dict[str, Path | None] = {_name(file): file for file in files}
+    named = named or dict.fromkeys(stores_in(store))
     if not named:
         raise OptionError(f"name the file of a head to begin with: there is none in {store} yet")
     if len(named) < len(files):
         raise OptionError("heads that are served together need files of different names")
+    return named
+
+
+@contextmanager
+def _held(store: Path) -> Iterator[None]:
+    """Hold a store: no other service works there, not even with other heads."""
+    from lastlayer.live.store.head_store import ALL, locked
+
+    lock = locked(store, ALL)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _open(
+    store: Path, named: dict[str, Path | None], replica: bool, **how: Any
+) -> "dict[str, LiveHead]":
+    """Open the heads, each with a store of its own under its name."""
+    from lastlayer.live import LiveHead, Replica
+
     print(f"loading {', '.join(named)} …", flush=True)  # solving may take seconds
     kind = Replica if replica else LiveHead
     found: dict[str, LiveHead] = {}

@@ -30,6 +30,7 @@ from lastlayer.live.store.entry import LABEL, LEARN, Entry, Rows
 
 NAMES = 1_000_000  # of requests that are remembered
 HEAD, JOURNAL, LOCK = "head.safetensors", "journal.sqlite", "lock"
+ALL = ".lock"  # held by the service of all heads in a folder of stores; no head has such a name
 
 
 class Waiting(NamedTuple):
@@ -70,7 +71,7 @@ class Store:
     def __init__(self, folder: Path | None, clock: Callable[[], float] = time.time) -> None:
         self.folder, self._clock, self._lock = folder, clock, None
         if folder is not None:
-            self._lock = _locked(folder)
+            self._lock = locked(folder)
             for leftover in _leftovers(folder):
                 leftover.unlink()
         try:
@@ -279,13 +280,16 @@ def _leftovers(folder: Path) -> list[Path]:
     return [*folder.glob(".*.safetensors.*"), *folder.glob(".tmp??????")]
 
 
-def _locked(folder: Path) -> FileLock:
+def locked(folder: Path, name: str = LOCK) -> FileLock:
+    """Return the lock of a folder, held; refuse one at which another service is at work."""
     try:
         make_folder(folder, 0o700)
-        lock = FileLock(folder / LOCK)
+        lock = FileLock(folder / name)
         lock.acquire(timeout=0)
     except Timeout:
-        raise BusyError(f"another service is at work on {folder}: one store has one") from None
+        raise BusyError(
+            f"another service is at work on {folder}: stop it, or take another store"
+        ) from None
     except OSError as error:
         raise WriteError(f"cannot write to {folder}: {say(error)}") from error
     return lock
