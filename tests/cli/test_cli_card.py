@@ -33,7 +33,7 @@ def test_a_card_of_a_head_that_lives(monkeypatch: Patch, capsys: Printed) -> Non
     for said in (
         "# Card of h.safetensors: slda", "made by: unknown", "Learned 180 train rows of birds (",
         "180 rows of 3 classes, whose labels are text", "| emu | 60 | 20 | 100.0 |",
-        "Of 60 rows that it had not learned", "Calibrated with 60 rows", "Nobody watches it",
+        "Of 60 rows that it had not learned", "Calibrated with 60 rows", "It is not being watched",
         "no row, only sums of them", "Forget a class without its rows: no",
         "counts and one scatter are checked", "--unknown 0.05",
     ):  # fmt: skip

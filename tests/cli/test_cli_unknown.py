@@ -42,7 +42,13 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
     assert 3 <= missing < table.height / 2
     share = 100 * missing / table.height
     assert f"{share:.1f} % unknown: {missing} rows have no label" in printed
-    assert "100.0 % right of the known ones" in printed
+    assert "100.0 % right of those not turned away" in printed
+    assert "no class" not in printed
+    strange.assign(species="larch").to_csv("larch.csv", index=False)
+    ask = "predict h.safetensors larch.csv --label species --out larch-labels.csv"
+    assert run(monkeypatch, ask) == 0
+    said = f"'larch' ({len(strange)} rows) is no class of this head"
+    assert said in capsys.readouterr().out
     x = strange[strange.species != "owl"].filter(like="z_")
     assert table["label"].to_list() == clf.predict_or_unknown(x).tolist()
     np.testing.assert_allclose(table["probability"], clf.predict_proba(x).max(axis=1))

@@ -66,7 +66,7 @@ def test_the_whole_way(monkeypatch: Patch, capsys: Printed) -> None:
 
     week = "fit week.parquet --label species --head head.safetensors"
     assert run(monkeypatch, week) == 0
-    assert "trained slda further on 20 rows; 4 classes" in capsys.readouterr().out
+    assert "trained slda further on 20 rows; 4 classes, 1 new: owl\n" in capsys.readouterr().out
     fit("week.parquet", clf, label="species")
     assert_same_head("head.safetensors", clf)
 

@@ -98,7 +98,7 @@ def test_fit_learns_without_them() -> None:
         ({"row": [3, -1]}, "rows 0 to 5"),
         ({"row": ["a", "b"]}, "whole numbers"),
         ({"row": [3, None]}, "whole numbers"),
-        ({"label": ["dog", "dog"]}, "row 0 has label 'cat'"),
+        ({"label": ["dog", "dog"]}, r"row 0 \(counted from 0\) is 'cat' here"),
         ({"suggestion": ["cat", None]}, "row 0 has none"),
     ],
 )

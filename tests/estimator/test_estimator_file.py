@@ -131,7 +131,7 @@ def test_a_class_is_forgotten_by_label() -> None:
     [
         (["rose"], LabelError, "unknown label 'rose' in row 0; there are: setosa, versicolor"),
         ([1], LabelError, "each label must be a str, as those learned before, got an int"),
-        (["setosa"], DataError, "cannot forget these 1 samples: what would remain"),
+        (["setosa"], DataError, "cannot forget this sample: what would remain"),
     ],
 )
 def test_wrong_forgettings_change_nothing(labels: list[Any], error: type, message: str) -> None:

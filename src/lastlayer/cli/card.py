@@ -29,7 +29,7 @@ def card_of_head(file: Path, listed: int | None) -> str:
         "Calibration": _calibration(clf.head_),
         "Watch": _watch(clf),
         "What it can do": _abilities(clf.head_),
-        "How to use it": _use(file, clf.head_),
+        "How to use it": _use(file, clf),
     }
     sections = (f"## {title}\n\n" + "\n".join(lines) for title, lines in parts.items())
     return "\n\n".join([f"# Card of {_text(file.name)}: {name}", *sections]) + "\n"
@@ -126,7 +126,10 @@ def _judged(head: Head) -> Iterator[str]:
 def _calibration(head: Head) -> Iterator[str]:
     found = head.calibration
     if found is None:
-        yield "- It is not calibrated: its probabilities are its own, and it knows no strange rows."
+        yield (
+            "- It is not calibrated: its probabilities are its own, and it cannot tell strange "
+            "rows."
+        )
         return
     said = describe_calibration(found)
     yield f"- {said[:1].upper()}{said[1:]}."
@@ -139,7 +142,7 @@ def _calibration(head: Head) -> Iterator[str]:
 
 def _watch(clf: HeadClassifier) -> Iterator[str]:
     if "watch" not in clf.head_.records:
-        yield "- Nobody watches it."
+        yield "- It is not being watched."
         return
     for line in str(Watch(clf).report()).splitlines():
         if line:
@@ -163,13 +166,14 @@ def _abilities(head: Head) -> Iterator[str]:
         yield f"- What forgetting proves: {_text(head.proof)}."
 
 
-def _use(file: Path, head: Head) -> Iterator[str]:
+def _use(file: Path, clf: HeadClassifier) -> Iterator[str]:
+    head, label = clf.head_, " --label COLUMN" * bool(clf.column_names)
     known = head.calibration is not None and not head.calibration.stale
     yield "```sh"
     yield f"lastlayer predict {file.name} ROWS --out labels.csv{' --unknown 0.05' * known}"
-    yield f"lastlayer fit ROWS --head {file.name}"
+    yield f"lastlayer fit ROWS --head {file.name}{label}"
     if head.abilities.forgets:
-        yield f"lastlayer forget {file.name} ROWS"
+        yield f"lastlayer forget {file.name} ROWS{label}"
     yield "```"
 
 

@@ -11,6 +11,7 @@ from lastlayer.cli import options
 from lastlayer.cli.app import USE, app, stopping
 from lastlayer.cli.out import prepare_head, say_written
 from lastlayer.cli.text import count, describe_calibration
+from lastlayer.core.names import class_name, first_few
 from lastlayer.core.progress import bar
 from lastlayer.errors import OptionError
 
@@ -112,6 +113,7 @@ def fit(
     with stopping(outcome), bar(f"{features}, {head or like}", show=sharded, unit="rows") as tell:
         with fitting.changing(Path(head or ""), place) if further else nullcontext(begin) as old:
             known, said = getattr(old, "column_names", ()), len(getattr(old, "origin_", ()))
+            before = set(old.labels_.names) if isinstance(old, HeadClassifier) and further else None
             if not sharded:
                 also = [name for name in (weight, answer) if name is not None]
                 found = read_rows(features, **how, also=also, columns=known)
@@ -128,20 +130,27 @@ def fit(
         if suspects is not None:
             print(f"{did} {count(len(Corrections.read(suspects).rows), 'row')} of {suspects}")
     rows_read = None if sharded else sum(len(part.z) for part in found)
-    _say_trained(clf, rows_read, further, said, held_out=calibration is not None)
+    _say_trained(clf, rows_read, before, said, held_out=calibration is not None)
     say_written(place)
 
 
-def _say_trained(clf: Any, rows: int | None, further: bool, said: int, held_out: bool) -> None:
-    """Print what was learned, of that many rows; None: of shards, after ``said`` others."""
+def _say_trained(
+    clf: Any, rows: int | None, before: set[str] | None, said: int, held_out: bool
+) -> None:
+    """Print what was learned, of that many rows; None: of shards, after ``said`` others.
+
+    ``before`` are the classes that it had, None if it was new.
+    """
     calibrated = clf.head_.calibration
     held = calibrated.rows if held_out and calibrated is not None else 0
-    did = f"trained {clf.head_.name}{' further' if further else ''}"
+    did = f"trained {clf.head_.name}{'' if before is None else ' further'}"
     of_shards = [*clf.origin_[said:], "nothing, since all shards were learned before"][0]
-    on = f": {of_shards}" if rows is None else f" on {rows - held} rows"
+    on = f": {of_shards}" if rows is None else f" on {count(rows - held, 'row')}"
+    new = [] if before is None else [name for name in clf.labels_.names if name not in before]
+    named = f", {len(new)} new: {first_few([class_name(name) for name in new])}" if new else ""
     learned, answered = len(clf.labels_.ordered), len(clf.classes_)
     coarser = "" if clf.answers is None else f", answered as {count(answered, 'label')}"
-    print(f"{did}{on}; {count(learned, 'class')}{coarser}")
+    print(f"{did}{on}; {count(learned, 'class')}{named}{coarser}")
     if calibrated is not None:
         print(describe_calibration(calibrated))
 

@@ -196,6 +196,11 @@ def corrected(
         if found is not None:
             found.check(part.labelled, names)
     wrong, gone = given
+    did = [
+        f"{len(found.rows)} row{'s' * (len(found.rows) != 1)} {what}"
+        for found, what in ((gone, "left out"), (wrong, "relabelled"))
+        if found is not None
+    ]
     if wrong is not None:
         y, names = wrong.relabel(part.labelled, names)
         part = replace(part, y=y, names=tuple(map(label_of, names)))
@@ -203,4 +208,4 @@ def corrected(
         kept = gone.others(len(part.z))
         also = {name: values[kept.numpy()] for name, values in part.also.items()}
         part = replace(part, z=part.z[kept], y=part.labelled[kept], also=also)
-    return [replace(part, source=f"{part.source}, corrected after an audit")]
+    return [replace(part, source=f"{part.source}, {' and '.join(did)} after an audit")]

@@ -189,7 +189,11 @@ def _only_vectors(table: Table, learned: Sequence[str]) -> list[str]:
         )
     raise OptionError(
         "name the column of embeddings, or a prefix or range of columns, with --embedding: "
-        f"columns of vectors in {table.source} are {listed(vectors)}"
+        + (
+            f"columns of vectors in {table.source} are {listed(vectors)}"
+            if vectors
+            else f"{table.source} has no column of vectors; FIRST:LAST is a range of columns"
+        )
     )
 
 
