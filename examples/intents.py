@@ -83,9 +83,9 @@ def main(backbone: Any, folder: Path) -> dict[str, float]:
     labels = [data.names["intent"][c] for c in data.train.y[mine].tolist()]
     frame = pl.DataFrame({"z": data.train.z[mine].float().numpy(), "intent": labels})
     frame.write_parquet(folder / "customer.parquet")
-    gone = forget(clf, folder / "customer.parquet", label="intent")
+    gone, _ = forget(clf, folder / "customer.parquet", label="intent")
     clf.save(head)
-    print(f"forgot {gone} samples: {clf.head_.proof}")
+    print(f"forgot {gone} rows: {clf.head_.proof}")
 
     answers, shares = predict(ll.HeadClassifier.load(head), data, rows="test")
     answers.write_csv(folder / "labels.csv")
