@@ -110,6 +110,11 @@ def test_rows_are_forgotten_once_unless_again_is_said(monkeypatch: Patch, capsys
     assert run(monkeypatch, some) == 0
     left_out = "20 were never learned (held out to calibrate with) and were left out"
     assert f"forgot 80 rows of kiwi; {left_out}" in capsys.readouterr().out
+    again = f"{some} --force".replace("h.safetensors", "some.safetensors", 1)
+    told = ll.HeadClassifier.load("some.safetensors").origin_
+    assert run(monkeypatch, again) == 0
+    assert "forgot 0 rows of kiwi; 80 were forgotten before" in capsys.readouterr().out
+    assert ll.HeadClassifier.load("some.safetensors").origin_ == told  # nothing was done
     assert run(monkeypatch, f"{ask} --skip-not-learned --again") == 1
     assert "choose one" in capsys.readouterr().err
     learned = fit("birds.csv", "slda", label="species", calibration=0.2)

@@ -275,7 +275,8 @@ def forget(
         z, y = clf.seen(part)
         found = clf.forget_rows(z, y, part.weight, again, skip_not_learned, numbers)
         gone = len(y) - sum(map(len, found.values()))
-        _note(clf, "forgot", part, gone)
+        if gone:
+            _note(clf, "forgot", part, gone)
     return gone, say_left_out(found)
 
 
